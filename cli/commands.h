@@ -1,0 +1,12 @@
+// The program's subcommands. Each adds itself to the application and, when run, sets the exit code
+// (DESIGN.md, "Exit codes"); InputError thrown from a callback becomes one line and exit code 2.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace headroom::cli {
+
+void add_certify(CLI::App& app, int& exit_code);
+void add_limits(CLI::App& app, int& exit_code);
+
+}  // namespace headroom::cli

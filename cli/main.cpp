@@ -1,0 +1,54 @@
+// headroom: the program. Parsing, one-line errors and exit codes; the work is in the libraries.
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "cli/commands.h"
+#include "reference/input_error.h"
+#include "reference/real/fp_environment.h"
+
+namespace {
+
+constexpr int exit_bad_input = 2;
+
+int fail(const std::string& line) {
+  std::fprintf(stderr, "headroom: %s\n", line.c_str());
+  return exit_bad_input;
+}
+
+int run(int argc, char** argv) {
+  const std::string environment = headroom::floating_point_self_check();
+  if (!environment.empty()) {
+    return fail("floating-point self-check failed, no bound can be trusted: " + environment);
+  }
+  CLI::App app{
+      "Certify, bound and break softmax stabilizers of attention kernels.\n"
+      "Exit codes: 0 all certified; 1 refuted or fallback; 2 bad input; 3 undecided.",
+      "headroom"};
+  app.set_version_flag("--version", HEADROOM_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  int exit_code = 0;
+  headroom::cli::add_certify(app, exit_code);
+  headroom::cli::add_limits(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return fail(std::string(e.what()) + " (see --help)");
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const headroom::InputError& e) {
+    return fail(e.what());
+  } catch (const std::exception& e) {
+    return fail(std::string("unexpected error: ") + e.what());
+  }
+}

@@ -1,0 +1,39 @@
+// One attention head: what a verdict is about.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "reference/head/matrix.h"
+#include "reference/head/scale.h"
+#include "reference/head/visibility.h"
+
+namespace headroom {
+
+/// One query head with its KV head. Shapes: q Nq x d, k Nk x d, v Nk x dv.
+struct Head {
+  std::string id;       ///< `stem:prefix` + `h` or `b.h` (query head h, batch entry b)
+  std::string file;     ///< path the tensors came from
+  std::string prefix;   ///< tensor name less its final q|k|v, e.g. "layer3."
+  std::int64_t batch = 0;
+  bool has_batch = false;
+  std::int64_t query_head = 0, kv_head = 0;
+  std::string layout;   ///< "nd", "hnd", "bhnd", "bnhd"
+
+  Matrix q, k, v;
+  /// Formats as stored in the file; differ from q.format() only after `--cast`.
+  Format stored_q{fp32}, stored_k{fp32}, stored_v{fp32};
+  bool was_cast = false;
+
+  Scale scale = Scale::natural(1);
+  std::string scale_source;  ///< "option", "metadata", "sidecar" or "default"
+  Visibility visibility;
+  std::string mask_source;
+
+  std::int64_t queries() const { return q.rows(); }
+  std::int64_t keys() const { return k.rows(); }
+  std::int64_t channels() const { return q.columns(); }
+  std::int64_t value_channels() const { return v.columns(); }
+};
+
+}  // namespace headroom

@@ -1,0 +1,39 @@
+// From files to heads: names, layouts, GQA, defaults.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/head/head.h"
+#include "reference/head/tensor_file.h"
+
+namespace headroom {
+
+/// What the command line says about heads; unset fields come from the file's metadata, its
+/// sidecar, or the defaults of DESIGN.md ("Words").
+struct LoadOptions {
+  std::string q = "q", k = "k", v = "v";  ///< final part of the tensor names
+  std::string heads = "*";                ///< `PREFIX-GLOB:LIST`, e.g. "layer3.*:0-7"; or a glob
+  std::optional<std::string> scale;       ///< `--scale`
+  std::optional<std::string> scale_log2;  ///< `--scale-log2`
+  std::optional<std::string> mask;        ///< `--mask`
+  std::optional<std::string> layout;      ///< `--layout`
+  std::optional<std::string> lengths;     ///< `--lengths`: visible keys, one or one a batch entry
+  /// Format the kernel reads. A stored format that differs is an InputError unless `cast`.
+  std::optional<Format> operand;
+  bool cast = false;  ///< `--cast rne`
+};
+
+/// The heads of one .safetensors file, in file order of prefixes, then b, then h.
+///
+/// Tensors are matched as triples `prefix + q|k|v`. Throws InputError (one line; it lists what the
+/// file holds when no name matches) on anything that does not fit: shapes, head counts that do not
+/// divide, unnamed 4-D layouts, formats, NaN scale, `causal` with Nq != Nk.
+std::vector<Head> load_heads(const std::string& path, const LoadOptions& options);
+
+/// As above for separate .npy files of Q, K and V; the id's stem is q's.
+std::vector<Head> load_heads(const std::string& q_path, const std::string& k_path,
+                             const std::string& v_path, const LoadOptions& options);
+
+}  // namespace headroom

@@ -1,0 +1,214 @@
+// The arithmetic of one attention kernel on one machine, as data.
+//
+// An immutable description with three interpreters: exact (reference/evaluate), simulated and
+// bounded (bounds/, certify/). Nothing may be a parameter of one and absent in another. Read from a
+// kernel file (kernel_file.h, docs/kernel_file.md); presets in presets.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/format/format.h"
+
+namespace headroom {
+
+/// How well a fact of a machine is known.
+enum class Evidence : std::uint8_t { measured, documented, assumed };
+
+/// Order in which an accumulator adds `count` terms.
+enum class OrderKind : std::uint8_t {
+  sequential,   ///< one after another
+  tile,         ///< `size` terms a tile in any order, tile sums added one after another
+  pairwise,     ///< balanced binary tree
+  lanes,        ///< `size` partial sums, lane j adds terms j, j + size, ...; then lanes in any order
+  matrix_unit,  ///< blocks of `size` terms and the accumulator aligned to the largest exponent,
+                ///< each truncated to `fraction_bits` below it, summed exactly, then truncated
+  any,          ///< any association: no assumption
+};
+struct AccumulationOrder {
+  OrderKind kind = OrderKind::any;
+  int size = 0;           ///< tile, lanes: terms or lanes; matrix_unit: terms a step (k)
+  int fraction_bits = 0;  ///< matrix_unit: F
+  bool operator==(const AccumulationOrder&) const = default;
+};
+
+/// One accumulator: format of partial sums, order, and whether subnormal partial sums flush.
+struct Accumulator {
+  Format format = fp32;
+  AccumulationOrder order;
+  bool flush_to_zero = false;
+  /// Products are rounded and may flush before they are added (no fused multiply-add).
+  bool rounded_products = false;
+  bool operator==(const Accumulator&) const = default;
+};
+
+/// Where a constant factor of the scores is multiplied in.
+enum class FactorSite : std::uint8_t {
+  query,  ///< into Q before the product, result rounded to the operand format
+  key,    ///< into K before centring, result rounded to the operand format
+  score,  ///< into the accumulated score
+};
+/// z = c <q, k>: where the softmax scale s and log2(e) enter. Two factors at one site are one
+/// constant, rounded once to `constant`. With `--scale-log2` only c enters, where `scale` says.
+struct ScaleFolding {
+  FactorSite scale = FactorSite::score;
+  FactorSite log2e = FactorSite::score;
+  Format constant = fp32;    ///< format of the stored constant(s), RNE
+  Format arithmetic = fp32;  ///< Q and K products are rounded to this, then to the operand format
+  bool operator==(const ScaleFolding&) const = default;
+};
+
+enum class Centring : std::uint8_t {
+  none,
+  mean,     ///< K~ = RN(K - mean) is what the matrix unit multiplies
+  virtual_  ///< K stays; mu_i = BoundUp(|q_i| max |k - mean|) + <q_i, mean> - C
+};
+/// Key centring. The mean is over all keys that are not padding, summed in FP32 in any order.
+struct KeyCentring {
+  Centring keys = Centring::none;
+  Format mean = bf16;        ///< format the mean is rounded to (RNE)
+  Format difference = bf16;  ///< format of K - mean (RNE); mean centring only
+  bool operator==(const KeyCentring&) const = default;
+};
+
+/// Scores as the kernel holds them.
+struct ScoreStage {
+  Accumulator accumulator;
+  Format store = fp32;  ///< format the score is held in before the exponent
+  /// `scale_before_store`: the score-site constant multiplies before the rounding to `store`.
+  bool scale_before_store = true;
+  bool operator==(const ScoreStage&) const = default;
+};
+
+/// x = z - mu.
+struct ExponentStage {
+  Format format = fp32;
+  bool fused = false;  ///< x = fma(s, c, -mu): no rounding of s c
+  bool operator==(const ExponentStage&) const = default;
+};
+
+/// A model of an exp2 unit: what is promised of E(x).
+struct Exp2Unit {
+  std::string name = "correctly-rounded";  ///< or "ulp:K", "ex2.approx.ftz"
+  Format result = fp32;
+  /// Largest error in ulps of the result for normal results; 0.5 is correct rounding to nearest.
+  double max_error_ulps = 0.5;
+  bool flush_to_zero = false;  ///< results below the smallest normal become 0
+  bool monotone_at_integers = true;  ///< E(k) <= 2^k and E(k) = 2^k for integer k in range
+  bool propagates_nan = true;
+  Evidence evidence = Evidence::assumed;
+  std::string source;
+  bool operator==(const Exp2Unit&) const = default;
+};
+
+/// P as stored for P.V.
+struct WeightStage {
+  Format format = bf16;
+  bool saturate = false;
+  bool flush_to_zero = false;
+  /// The denominator adds P after (true) or before (false) its rounding to `format`.
+  bool denominator_rounded = false;
+  bool operator==(const WeightStage&) const = default;
+};
+
+enum class Division : std::uint8_t { divide, reciprocal };
+enum class DenominatorGuard : std::uint8_t {
+  none,
+  zero_to_one,  ///< l == 0 (or NaN) is replaced by 1
+  maximum,      ///< l = max(l, guard_value)
+};
+/// Final normalisation O / l.
+struct Normalisation {
+  Division division = Division::divide;
+  double reciprocal_max_error_ulps = 0.5;
+  bool reciprocal_flush_to_zero = false;
+  bool reciprocal_exact_at_powers_of_two = true;
+  DenominatorGuard guard = DenominatorGuard::none;
+  double guard_value = 0;
+  Format output = bf16;
+  Evidence evidence = Evidence::assumed;
+  std::string source;
+  bool operator==(const Normalisation&) const = default;
+};
+
+/// The stored stabilizer mu and the norms behind it.
+struct StabilizerStage {
+  Format norm = fp32;      ///< format of norms and their product
+  Format store = fp32;     ///< format of the stored mu
+  bool round_up = true;    ///< mu is rounded toward +infinity (clis); else RNE
+  bool operator==(const StabilizerStage&) const = default;
+};
+
+enum class GateSides : std::uint8_t { two_sided, one_sided };
+enum class GateUnit : std::uint8_t { head, head_over_batch };
+/// Parameters of published gates.
+struct GateParameters {
+  double vmax = 256;                           ///< fixed-m-n: largest |V| it admits
+  GateSides sides = GateSides::two_sided;      ///< fixed-m-n
+  GateUnit unit = GateUnit::head;
+  int query_block = 0;                         ///< fixed-m-n: rows that share mu; 0: one row
+  bool operator==(const GateParameters&) const = default;
+};
+
+enum class Padding : std::uint8_t {
+  sliced,    ///< the ragged tail is never computed
+  masked,    ///< padded keys get score -inf by selection: P = 0 exactly
+  zero_keys  ///< padded keys are zero rows of K and V, their P is added to l
+};
+enum class EmptyRowRule : std::uint8_t {
+  zero,         ///< O = 0, LSE = -inf (the reference's convention)
+  zero_pos_inf, ///< O = 0, LSE = +inf
+  mean_of_visited,
+  nan
+};
+struct Tiling {
+  int keys = 128;  ///< KV block
+  Padding padding = Padding::sliced;
+  EmptyRowRule empty_row = EmptyRowRule::zero;
+  bool operator==(const Tiling&) const = default;
+};
+
+/// Facts of the chip, with how well each is known; each `assumed` one becomes a named assumption
+/// of every certificate.
+struct MachineFact {
+  std::string id;  ///< e.g. "exp2.error", "matrix-unit.order", "reciprocal.flush"
+  std::string text;
+  Evidence evidence = Evidence::assumed;
+  std::string source;
+  bool operator==(const MachineFact&) const = default;
+};
+
+struct KernelModel {
+  std::string name;
+  std::string machine;
+  Format operand = bf16;  ///< stored format of Q, K, V that the kernel reads
+  ScaleFolding scale;
+  KeyCentring centring;
+  ScoreStage score;
+  ExponentStage exponent;
+  Exp2Unit exp2;
+  WeightStage p;
+  Accumulator denominator;
+  Accumulator numerator;
+  Normalisation normalise;
+  StabilizerStage stabilizer;
+  GateParameters gate;
+  Tiling tiles;
+  std::vector<MachineFact> facts;
+  bool operator==(const KernelModel&) const = default;
+};
+
+/// Flush thresholds in log2 units (theory.md, notation): a value of exponent >= L is not lost.
+/// FTZ: the smallest normal exponent; gradual: the exponent of the smallest subnormal.
+constexpr int flush_exponent(const Format& f, bool flush_to_zero) {
+  return flush_to_zero ? f.emin : f.least_exponent();
+}
+
+/// Text forms used by kernel files, certificates and messages.
+std::string to_text(Evidence e);
+std::string to_text(const AccumulationOrder& order);  ///< "tile:64", "matrix-unit:25:16", ...
+AccumulationOrder parse_order(const std::string& text);  ///< throws std::invalid_argument
+
+}  // namespace headroom

@@ -1,0 +1,70 @@
+// The operands as the matrix unit multiplies them: after scale folding and key centring.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reference/head/head.h"
+#include "reference/model/kernel_model.h"
+#include "reference/real/fp_environment.h"
+#include "reference/real/interval.h"
+
+namespace headroom {
+
+/// Q~ and K~ of one head under one kernel, and the factor left for the score.
+///
+/// Raw score z_j = c <q, k_j>; multiplied score z~_j = score_factor <q~, k~_j>, where
+/// score_factor is the *exact* product of the factors applied at the score site (1 if none), and
+/// the constants folded into q~ and k~ are included in q~, k~ as rounded there. The softmax of the
+/// z~ is the "multiplied" reference; it differs from the raw one by the pre-rounding of operands
+/// and, for mean centring, by a shift common to the row.
+///
+/// Q~ is exact (its rounding sequence is fixed). K~ under mean centring depends on the order in
+/// which the mean was summed; every order gives a mean inside `mean`, so each element of K~ is one
+/// of few values and is enclosed by [lo, hi]; they coincide when the rounded mean is certain.
+class Operands {
+ public:
+  /// Reads K once for the mean when the kernel centres. Throws nothing; non-finite operands leave
+  /// finite() false and the rest unspecified. Requires: UpwardRounding active.
+  Operands(const UpwardRounding& up, const Head& head, const KernelModel& kernel);
+
+  bool finite() const { return finite_; }
+  /// Where the first NaN or infinity (stored, or made by pre-rounding) is: "k[12,3] = inf".
+  const std::string& non_finite_where() const { return non_finite_where_; }
+
+  /// Row i of Q~, exact. `out` has channels() elements.
+  void query_row(std::int64_t i, double* out) const;
+  /// Row j of K~ as enclosures of each element.
+  void key_row(std::int64_t j, double* lo, double* hi) const;
+  /// Row j of s_k K, the raw key times the exact factors folded at the key site, minus nothing:
+  /// what k~ + mean approximates. Enclosure of each element.
+  void exact_key_row(std::int64_t j, double* lo, double* hi) const;
+  /// Row i of s_q Q, exact factor times stored q. Enclosure of each element.
+  void exact_query_row(std::int64_t i, double* lo, double* hi) const;
+
+  /// Exact factor at the score site (1 if none), as an enclosure, and its stored constant.
+  const Interval& score_factor() const { return score_factor_; }
+  double stored_score_factor() const { return stored_score_factor_; }
+
+  /// Stored mean a (mean or virtual centring), per channel; both ends equal when certain.
+  /// Empty without centring. Multiplied keys are k - a (mean) or k (virtual).
+  const std::vector<Interval>& stored_mean() const { return stored_mean_; }
+  bool keys_certain() const { return keys_certain_; }
+
+  std::int64_t queries() const { return head_->queries(); }
+  std::int64_t keys() const { return head_->keys(); }
+  std::int64_t channels() const { return head_->channels(); }
+
+ private:
+  const Head* head_;
+  const KernelModel* kernel_;
+  bool finite_ = true, keys_certain_ = true;
+  std::string non_finite_where_;
+  Interval score_factor_{1.0}, query_factor_{1.0}, key_factor_{1.0};
+  double stored_score_factor_ = 1, stored_query_factor_ = 1, stored_key_factor_ = 1;
+  bool fold_query_ = false, fold_key_ = false;
+  std::vector<Interval> stored_mean_;
+};
+
+}  // namespace headroom
