@@ -21,10 +21,12 @@ enum class Rounding : std::uint8_t {
 /// * Overflow without `saturate`: IEEE rules per rounding direction for formats with an infinity
 ///   (RNE and the direction away from zero give infinity; RZ and the other one the largest finite
 ///   number); formats with only NaN (E4M3FN) give NaN where an IEEE format would give infinity;
-///   formats with neither (E2M1) always saturate. An infinite input is converted the same way.
+///   formats with neither (E2M1) always saturate. An infinite input is exact: in every direction
+///   it gives infinity, or NaN, or the largest finite number, the first of them that exists.
 /// * `saturate`: finite overflow and infinities give the largest finite number of that sign.
 /// * `flush_to_zero`: a nonzero result below the smallest normal becomes a zero of its sign. The
-///   test is made after rounding to the format with unbounded exponent (as MXCSR.FTZ does).
+///   test is made after rounding to the format with unbounded exponent (as MXCSR.FTZ does), so a
+///   flushed result is zero even where gradual rounding away from zero gives the smallest normal.
 /// * `denormals_are_zero`: a subnormal *input* is read as a zero of its sign.
 struct ConversionPolicy {
   Rounding rounding = Rounding::nearest_even;
@@ -66,7 +68,8 @@ double decode(const Format& format, std::uint64_t code);
 
 /// Correctly rounded conversion of an exact value: the code that the policy asks for.
 std::uint64_t encode(const Format& format, const ExactValue& value, const ConversionPolicy& policy);
-/// As above from a double, NaN and infinities included. A NaN becomes the canonical NaN with the
+/// As above from a double, NaN and infinities included (`denormals_are_zero` reads a subnormal
+/// double as zero). A NaN becomes the canonical NaN with the
 /// input's sign; a format without NaN (E2M1) gives its largest finite number with the sign
 /// (what saturating hardware conversions do); zeros keep their sign.
 std::uint64_t encode(const Format& format, double value, const ConversionPolicy& policy);
