@@ -25,8 +25,7 @@ class Interval {
   /// The exact value of a double. NaN becomes (-inf, inf).
   Interval(double exact)  // NOLINT(google-explicit-constructor): exact, so no information is lost
       : v_(std::isnan(exact) ? Native::largest() : Native(exact)) {}
-  Interval(double lo, double hi)
-      : v_(lo <= hi ? Native(lo, hi) : Native::largest()) {
+  Interval(double lo, double hi) : v_(lo <= hi ? Native(lo, hi) : Native::largest()) {
     assert(!(lo > hi));
   }
 
@@ -36,7 +35,7 @@ class Interval {
   bool is_finite() const { return std::isfinite(lo()) && std::isfinite(hi()); }
   bool contains(double x) const { return lo() <= x && x <= hi(); }
   /// Upper bound of hi - lo.
-  double width() const { return opaque(hi()) - lo(); }
+  double width() const { return is_point() ? 0.0 : opaque(opaque(hi()) - lo()); }
   /// Largest absolute value.
   double magnitude() const { return std::fmax(std::fabs(lo()), std::fabs(hi())); }
 
@@ -66,7 +65,7 @@ class Interval {
   friend Interval hull(const Interval& a, const Interval& b) {
     return {std::fmin(a.lo(), b.lo()), std::fmax(a.hi(), b.hi())};
   }
-  static Interval entire() { return wrap(Native::largest()); }
+  static Interval entire() { return raw(Native::largest()); }
 
  private:
   using Native = CGAL::Interval_nt<false>;
@@ -94,13 +93,14 @@ inline Tri less_equal(const Interval& a, const Interval& b) {
 }
 
 /// Elementary functions, each end correctly rounded outward by MPFR. Results are tight enclosures.
+/// They set their own rounding scope, so they may be called in any.
 /// log2 and log of an interval: requires hi > 0; a lower end <= 0 gives -infinity.
 Interval exp2(const Interval& x);
 Interval log2(const Interval& x);
 Interval exp(const Interval& x);
 Interval log(const Interval& x);
 Interval tanh(const Interval& x);
-/// 2^k for an integer k, exact (or [0, least double] / [largest double, inf] outside the range).
+/// 2^k for an integer k, exact; [0, least double] or [largest double, inf] where no double is 2^k.
 Interval power_of_two(long k);
 
 /// log2(e) and ln 2, tight.
