@@ -1,6 +1,7 @@
 // headroom: the program. Parsing, one-line errors and exit codes; the work is in the libraries.
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <string>
 
 #include "cli/commands.h"
@@ -38,6 +39,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return fail(std::string(e.what()) + " (see --help)");
   }
+  // A full disk must not look like a verdict.
+  if (!std::cout.flush() || std::fflush(stdout) != 0) return fail("cannot write to stdout");
   return exit_code;
 }
 

@@ -48,7 +48,7 @@ void trim_right(std::string& line) { line.erase(line.find_last_not_of(' ') + 1);
 
 }  // namespace
 
-Cell::Cell(std::string text, Tone tone) : text(printable(text)), tone(tone) {}
+Cell::Cell(const std::string& text, Tone tone) : text(printable(text)), tone(tone) {}
 Cell::Cell(const char* text) : text(printable(text)) {}
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

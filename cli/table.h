@@ -22,8 +22,8 @@ struct Column {
 /// Text of one cell. Control characters (a tensor's name may hold any byte) are shown escaped, so
 /// that no input can move the cursor or forge a row.
 struct Cell {
-  Cell(std::string text, Tone tone = Tone::plain);  // NOLINT(google-explicit-constructor)
-  Cell(const char* text);                           // NOLINT(google-explicit-constructor)
+  Cell(const std::string& text, Tone tone = Tone::plain);  // NOLINT(google-explicit-constructor)
+  Cell(const char* text);                                  // NOLINT(google-explicit-constructor)
 
   std::string text;
   Tone tone = Tone::plain;

@@ -102,6 +102,7 @@ TEST(Progress, CountsFromManyThreads) {
   const File file = temporary_file();
   Progress progress("items", 40000, file.get(), true, std::chrono::seconds(0));
   std::vector<std::jthread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&progress] {
       for (int i = 0; i < 10000; ++i) progress.advance();
