@@ -12,7 +12,7 @@ inline constexpr double exp2_coefficients[exp2_degree + 1] = {
     0x1.62e42fefa39efp-1, 0x1.ebfbdff82c594p-3,  0x1.c6b08d7050bb6p-5, 0x1.3b2ab6fb03673p-7,
     0x1.5d87f7c8e088p-10, 0x1.430a4de062debp-13, 0x1.03b8b74c5307ep-16};
 
-/// 2^(j/16) = head[j] + tail[j], each the nearest double: |error| <= 2^-107.
+/// 2^(j/16) = head[j] + tail[j], each the nearest double.
 inline constexpr int exp2_table_size = 16;
 alignas(64) inline constexpr double exp2_table_head[exp2_table_size] = {0x1p0,
                                                                         0x1.0b5586cf9890fp0,
@@ -66,7 +66,9 @@ inline constexpr double exp2_reduced_limit = 0x1p-5 + 0x1p-32;
 /// |1 + r P(r) - 2^r| / 2^r, Sollya's supnorm over |r| <= exp2_reduced_limit.
 inline constexpr double exp2_polynomial_error = 0x1.25p-63;
 /// Roundings of the polynomial, the table and the reconstruction; last ones included. Gappa.
-inline constexpr double exp2_rounding_error = 0x1.29p-53;
+inline constexpr double exp2_rounding_error = 0x1.0fp-53;
+/// |2^(j/16) - head[j] - tail[j]|.
+inline constexpr double exp2_table_error = 0x1p-107;
 /// Rounding of r = head' + tail to double: half an ulp of |r| < 2^-4, times ln 2 (< 1).
 inline constexpr double exp2_argument_error = 0x1p-58;
 /// What c s loses as head + tail: the last rounding of the tail and c - (c_hi + c_lo).
@@ -78,7 +80,12 @@ inline constexpr double exp2_product_error = 0x1p-82;
 /// below 2^-1022 (at most half of it: one rounding to the grid of subnormals, or the flush of what
 /// is below 2^-1075). Where 2^t (1 + bound) >= 2^1024 the result may be +infinity, and is so from
 /// 2^t (1 - bound) >= 2^1024 on: infinity means "above the largest double, or within the bound".
-inline constexpr double exp2_relative_error_bound = 0x1.34p-53;
+inline constexpr double exp2_relative_error_bound = 0x1.18p-53;
 inline constexpr double exp2_absolute_error_bound = 0x1p-1074;
+
+// The parts compose: (1 + a)(1 + b)... - 1 <= bound, the products of two parts being below 2^-100.
+static_assert(exp2_rounding_error + exp2_argument_error + exp2_polynomial_error + exp2_table_error +
+                  exp2_product_error + 0x1p-100 <=
+              exp2_relative_error_bound);
 
 }  // namespace headroom
