@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "reference/head/matrix.h"
 #include "reference/head/scale.h"
@@ -12,13 +13,13 @@ namespace headroom {
 
 /// One query head with its KV head. Shapes: q Nq x d, k Nk x d, v Nk x dv.
 struct Head {
-  std::string id;       ///< `stem:prefix` + `h` or `b.h` (query head h, batch entry b)
-  std::string file;     ///< path the tensors came from
-  std::string prefix;   ///< tensor name less its final q|k|v, e.g. "layer3."
+  std::string id;      ///< `stem:prefix` + `h` or `b.h` (query head h, batch entry b)
+  std::string file;    ///< path the tensors came from
+  std::string prefix;  ///< tensor name less its final q|k|v, e.g. "layer3."
   std::int64_t batch = 0;
   bool has_batch = false;
   std::int64_t query_head = 0, kv_head = 0;
-  std::string layout;   ///< "nd", "hnd", "bhnd", "bnhd"
+  std::string layout;  ///< "nd", "hnd", "bhnd", "bnhd"
 
   Matrix q, k, v;
   /// Formats as stored in the file; differ from q.format() only after `--cast`.
@@ -28,7 +29,11 @@ struct Head {
   Scale scale = Scale::natural(1);
   std::string scale_source;  ///< "option", "metadata", "sidecar" or "default"
   Visibility visibility;
-  std::string mask_source;
+  std::string mask_source;  ///< as scale_source
+
+  /// What is legal but looks wrong, one line each: an implausible scale, values that overflowed in
+  /// a cast, tensors beside this head that nothing reads. A verdict does not depend on them.
+  std::vector<std::string> warnings;
 
   std::int64_t queries() const { return q.rows(); }
   std::int64_t keys() const { return k.rows(); }

@@ -14,11 +14,13 @@ namespace headroom {
 /// sidecar, or the defaults of DESIGN.md ("Words").
 struct LoadOptions {
   std::string q = "q", k = "k", v = "v";  ///< final part of the tensor names
-  std::string heads = "*";                ///< `PREFIX-GLOB:LIST`, e.g. "layer3.*:0-7"; or a glob
+  /// `PREFIX-GLOB:LIST`, e.g. "layer3.*:0-3,7", or a glob alone. `*` and `?` match as in a shell;
+  /// a separator that ends the prefix may be left out ("layer3:0"); LIST counts query heads.
+  std::string heads = "*";
   std::optional<std::string> scale;       ///< `--scale`
   std::optional<std::string> scale_log2;  ///< `--scale-log2`
   std::optional<std::string> mask;        ///< `--mask`
-  std::optional<std::string> layout;      ///< `--layout`
+  std::optional<std::string> layout;      ///< `--layout`: nd, hnd, bhnd, bnhd
   std::optional<std::string> lengths;     ///< `--lengths`: visible keys, one or one a batch entry
   /// Format the kernel reads. A stored format that differs is an InputError unless `cast`.
   std::optional<Format> operand;
@@ -27,12 +29,17 @@ struct LoadOptions {
 
 /// The heads of one .safetensors file, in file order of prefixes, then b, then h.
 ///
-/// Tensors are matched as triples `prefix + q|k|v`. Throws InputError (one line; it lists what the
-/// file holds when no name matches) on anything that does not fit: shapes, head counts that do not
-/// divide, unnamed 4-D layouts, formats, NaN scale, `causal` with Nq != Nk.
+/// Tensors are matched as triples `prefix + q|k|v`: rank 2 is [N,d], rank 3 [H,N,d], rank 4 what
+/// the layout names; query head h reads KV head h / (Hq / Hkv). Metadata keys read: `scale`,
+/// `mask` or `causal`, `layout` (also as "[heads,tokens,channels]") and `lengths`.
+/// Throws InputError (one line; it lists what the file holds when no name matches) on anything that
+/// does not fit: shapes, head counts that do not divide, unnamed 4-D layouts, formats, a scale that
+/// is no finite number, `causal` with Nq != Nk. A zero or negative scale is a number like any
+/// other.
 std::vector<Head> load_heads(const std::string& path, const LoadOptions& options);
 
-/// As above for separate .npy files of Q, K and V; the id's stem is q's.
+/// As above for separate .npy files of Q, K and V; the prefix is empty, the id's stem is q's.
+/// Metadata are q's; those of k and v must not contradict them.
 std::vector<Head> load_heads(const std::string& q_path, const std::string& k_path,
                              const std::string& v_path, const LoadOptions& options);
 

@@ -17,9 +17,13 @@ namespace headroom {
 class Matrix {
  public:
   Matrix() = default;
-  Matrix(std::shared_ptr<const void> owner, const std::byte* data, Format format,
-         std::int64_t rows, std::int64_t columns, std::int64_t row_stride_bytes)
-      : owner_(std::move(owner)), data_(data), format_(format), rows_(rows), columns_(columns),
+  Matrix(std::shared_ptr<const void> owner, const std::byte* data, Format format, std::int64_t rows,
+         std::int64_t columns, std::int64_t row_stride_bytes)
+      : owner_(std::move(owner)),
+        data_(data),
+        format_(format),
+        rows_(rows),
+        columns_(columns),
         stride_(row_stride_bytes) {}
 
   std::int64_t rows() const { return rows_; }
