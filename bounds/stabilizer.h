@@ -9,22 +9,31 @@
 
 namespace headroom {
 
-/// A norm as a kernel computes it: squares and sums in `format` in any order, square root, rounded
-/// to nearest. Encloses every result for an exact norm in `exact` of n channels:
-/// exact (1 -+ u)^(n/2 + 2) outward, with the underflow of small squares.
+/// A norm as a kernel computes it: elements rounded into `format` if they are not of it, squares
+/// and sums in `format` in any order, fused or not, square root, each rounded to nearest. Encloses
+/// every result for an exact norm in `exact` of n channels: exact (1 -+ u)^((n + 3) / 2), rounded
+/// to nearest, with the underflow of small squares (flushed to zero or gradual in formats with
+/// binary32's exponent range or more, gradual in narrower ones). Infinite upper end where a partial
+/// sum may overflow; in bf16 and fp16 that is the common case for large norms.
 Interval kernel_norm(const UpwardRounding& up, const Format& format, const Interval& exact,
                      std::int64_t n);
 
-/// Rounds an enclosed value to nearest (or upward) into a format: every possible result.
+/// Rounds an enclosed value to nearest, ties to even (or upward), into a format: every possible
+/// result. A result that overflows is infinite, also in formats that deliver NaN there; an infinite
+/// end of `value` (nothing known) stays infinite.
 Interval rounded(const UpwardRounding& up, const Format& format, const Interval& value,
                  bool round_up);
 
 /// ceil of an enclosed value: every possible result (integers at both ends).
 Interval ceiling(const Interval& value);
 
-/// floor/ceil of log2 of a positive integer, and G = ceil(log2 max(1, vmax)); exact.
+/// floor/ceil of log2 of a positive integer; exact.
 int floor_log2(std::uint64_t n);
 int ceil_log2(std::uint64_t n);
+
+/// An exponent beyond every format's range, small enough to be added and negated safely.
+inline constexpr int unbounded_exponent = 1 << 20;
+/// G = ceil(log2 max(1, vmax)), exact; unbounded_exponent for infinity and NaN.
 int ceil_log2_at_least_one(double vmax);
 
 }  // namespace headroom

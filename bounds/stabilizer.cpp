@@ -1,0 +1,79 @@
+#include "bounds/stabilizer.h"
+
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+#include "bounds/sums.h"
+#include "reference/format/convert.h"
+
+namespace headroom {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// One end of `rounded`. Infinite ends say "unbounded" and stay as they are.
+double round_end(const Format& format, double value, bool round_up) {
+  if (std::isinf(value)) return value;
+  ConversionPolicy policy;
+  policy.rounding = round_up ? Rounding::upward : Rounding::nearest_even;
+  const double result = round_to(format, value, policy);
+  if (std::isnan(result)) return std::copysign(infinity, value);  // overflow where only NaN is left
+  return result;
+}
+
+}  // namespace
+
+// Each element may be rounded into the format (1 +- u, twice in the square), squared (1 +- u) and
+// passed through at most n additions (1 +- u each, the initial zero included): the computed sum of
+// squares lies in ||x||^2 (1 +- u)^(n + 3), widened by what underflows. Three absolute errors eta
+// are allowed an element: its conversion (|x| is then subnormal, so x^2 moves by at most
+// 3 2^emin eta < eta / 2), its square, and one sum a term that flushes. The square root and its
+// rounding are monotone, so the ends are simply rounded.
+Interval kernel_norm(const UpwardRounding& up, const Format& format, const Interval& exact,
+                     std::int64_t n) {
+  const std::int64_t roundings = n + 3;
+  const Interval unit = power_of_two(format.log2_unit_roundoff());
+  const Interval grown =
+      Interval(1.0) +
+      Interval(compound_roundings(up, Upper<Relative>(unit.hi()), roundings).value());
+  const Interval shrunk =
+      exp2(Interval(static_cast<double>(roundings)) * log2(Interval(1.0) - unit));
+  const Interval lost = Interval(3.0) * Interval(static_cast<double>(n)) *
+                        Interval(underflow_error(format, format.emin <= fp32.emin).value());
+  const Interval squared = square(exact);
+  const double high = ((squared + lost) * grown).hi();
+  const double low = (squared * shrunk - lost).lo();
+  const Interval root = sqrt(Interval(std::fmax(0.0, low), std::fmax(0.0, high)));
+  const Interval result = rounded(up, format, root, false);
+  // A partial sum above the largest finite number becomes infinite, and so does the norm.
+  return high <= format.max_finite() ? result : Interval(result.lo(), infinity);
+}
+
+Interval rounded(const UpwardRounding&, const Format& format, const Interval& value,
+                 bool round_up) {
+  return {round_end(format, value.lo(), round_up), round_end(format, value.hi(), round_up)};
+}
+
+Interval ceiling(const Interval& value) { return {std::ceil(value.lo()), std::ceil(value.hi())}; }
+
+int floor_log2(std::uint64_t n) {
+  assert(n > 0);
+  return std::bit_width(n) - 1;
+}
+
+int ceil_log2(std::uint64_t n) {
+  assert(n > 0);
+  return std::bit_width(n - 1);
+}
+
+int ceil_log2_at_least_one(double vmax) {
+  if (!(vmax > 1)) return std::isnan(vmax) ? unbounded_exponent : 0;
+  if (std::isinf(vmax)) return unbounded_exponent;
+  int exponent = 0;
+  const double fraction = std::frexp(vmax, &exponent);  // exact, fraction in [1/2, 1)
+  return fraction == 0.5 ? exponent - 1 : exponent;
+}
+
+}  // namespace headroom
