@@ -60,6 +60,32 @@ TEST(Exp2Thresholds, AreThePublishedOnes) {
   }
 }
 
+// At each threshold, and just beside it, the conversion changes kind as the threshold says.
+TEST(Exp2Thresholds, AreWhereConversionsChangeKind) {
+  for (const Format* f : all_formats) {
+    for (const bool flush : {false, true}) {
+      const Exp2Thresholds t = exp2_thresholds(*f, flush);
+      const ConversionPolicy policy{Rounding::nearest_even, false, flush, false};
+      MpfrNumber x(70);
+      const auto check = [&](const ResultThreshold& threshold, auto&& upper_kind) {
+        mpfr_set_ui_2exp(x.get(), threshold.significand, threshold.exponent, MPFR_RNDN);
+        EXPECT_EQ(upper_kind(encode(*f, x.get(), policy)), threshold.includes_equality) << f->name;
+        mpfr_nextbelow(x.get());
+        EXPECT_FALSE(upper_kind(encode(*f, x.get(), policy))) << f->name;
+        mpfr_nextabove(x.get());
+        mpfr_nextabove(x.get());
+        EXPECT_TRUE(upper_kind(encode(*f, x.get(), policy))) << f->name;
+      };
+      check(t.normal, [&](auto code) { return classify(*f, code) == NumberClass::normal; });
+      check(t.nonzero, [](auto code) { return code != 0; });
+      if (f->specials == Specials::none) continue;  // saturates: no conversion shows the overflow
+      check(t.overflow, [&](auto code) { return !is_finite(*f, code); });
+    }
+  }
+  EXPECT_EQ(value_of(exp2_thresholds(e2m1, false).overflow), 7);  // the tie of 6 and 8 goes to 8
+  EXPECT_TRUE(exp2_thresholds(e2m1, false).overflow.includes_equality);
+}
+
 TEST(Exp2Limits, AreThePublishedOnesForFp32Arguments) {
   for (const Published& row : published) {
     const Exp2Limits limits = exp2_limits(fp32, *row.format, false);
