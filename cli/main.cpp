@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/table.h"
 #include "reference/input_error.h"
 #include "reference/real/fp_environment.h"
 
@@ -13,8 +14,23 @@ namespace {
 constexpr int exit_bad_input = 2;
 
 int fail(const std::string& line) {
-  std::fprintf(stderr, "headroom: %s\n", line.c_str());
+  // A path or an option may hold a line feed; an error stays one line.
+  std::fprintf(stderr, "headroom: %s\n", headroom::cli::printable(line).c_str());
   return exit_bad_input;
+}
+
+// Why the command line was refused. CLI11 says only that a subcommand is missing where the word
+// given is not one.
+std::string refusal(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "-";
+  std::string known;
+  bool is_known = false;
+  for (const CLI::App* subcommand : app.get_subcommands({})) {
+    known += (known.empty() ? "" : ", ") + subcommand->get_name();
+    is_known = is_known || subcommand->get_name() == first;
+  }
+  if (is_known || first.starts_with('-')) return std::string(error.what()) + " (see --help)";
+  return "unknown subcommand '" + first + "', expected one of: " + known;
 }
 
 int run(int argc, char** argv) {
@@ -37,10 +53,11 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return fail(std::string(e.what()) + " (see --help)");
+    return fail(refusal(app, e, argc, argv));
   }
   // A full disk must not look like a verdict.
-  if (!std::cout.flush() || std::fflush(stdout) != 0) return fail("cannot write to stdout");
+  if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return fail("cannot write to stdout");
   return exit_code;
 }
 
