@@ -166,7 +166,20 @@ std::uint64_t encode(const Format& format, const ExactValue& value,
 }
 
 std::uint64_t encode(const Format& format, double value, const ConversionPolicy& policy) {
-  return convert(fp64, std::bit_cast<std::uint64_t>(value), format, policy);
+  const auto code = std::bit_cast<std::uint64_t>(value);
+  const std::uint64_t magnitude = code & (fp64.sign_mask() - 1);
+  const int leading = static_cast<int>(magnitude >> fp64.trailing_bits()) - fp64.bias();
+  // The common case of emulation, shorter: to nearest, and neither flushing nor overflow is near.
+  if (policy.rounding == Rounding::nearest_even && leading >= format.emin &&
+      leading < format.emax && format.precision < fp64.precision) {
+    const int drop = fp64.precision - format.precision;
+    const auto rebias = static_cast<std::uint64_t>(fp64.bias() - format.bias());
+    const std::uint64_t rebiased = magnitude - (rebias << fp64.trailing_bits());
+    const std::uint64_t below_half = (std::uint64_t{1} << (drop - 1)) - 1;
+    const std::uint64_t odd = (rebiased >> drop) & 1;
+    return sign_of(format, code != magnitude) | (rebiased + below_half + odd) >> drop;
+  }
+  return convert(fp64, code, format, policy);
 }
 
 std::uint64_t encode(const Format& format, mpfr_srcptr value, const ConversionPolicy& policy) {

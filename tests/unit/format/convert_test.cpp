@@ -339,6 +339,30 @@ TEST_P(NarrowFormat, ReceivesFp64AroundEveryTieAsMpfrRoundsIt) {
   disagreements.expect_none(480000);
 }
 
+// encode(double) has a short path for the common case; convert from FP64 has none.
+TEST_P(EveryFormat, ShortAndGeneralPathAgree) {
+  const Format& to = *GetParam();
+  Disagreements disagreements;
+  std::mt19937_64 random(8);
+  std::vector<double> points;
+  for (int i = 0; i < 20000; ++i) points.push_back(random_double_near(random, to));
+  for (const int exponent : {to.emin - 1, to.emin, to.emax - 1, to.emax, to.emax + 1}) {
+    const double power = std::ldexp(1.0, exponent);
+    for (const double x : {power, std::nextafter(power, 0), std::nextafter(power, HUGE_VAL)}) {
+      points.push_back(x);
+      points.push_back(-x);
+    }
+  }
+  for (const double input : points) {
+    for (const ConversionPolicy& policy : all_policies()) {
+      disagreements.compare(encode(to, input, policy),
+                            convert(fp64, std::bit_cast<std::uint64_t>(input), to, policy), to,
+                            policy, input);
+    }
+  }
+  disagreements.expect_none(640000);
+}
+
 // cvtsd2ss under every MXCSR: the processor's own rounding, FTZ (after rounding) and DAZ.
 std::uint32_t processor_fp32(double value, const ConversionPolicy& policy) {
   unsigned mode = 0;
