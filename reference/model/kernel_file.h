@@ -1,6 +1,7 @@
 // Kernel files: TOML in, KernelModel out, and back as canonical text.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,19 @@ namespace headroom {
 /// The result is consistent: validate() holds.
 KernelModel load_kernel(const std::string& name_or_path);
 
-/// Parses kernel-file text; `path` only names it in errors.
+/// Parses kernel-file text; `path` only names it in errors. At most max_kernel_bytes long; any
+/// bytes give a model or an InputError.
+///
+/// A file either names the machine it starts from (`machine = "hopper"`) and overrides keys of that
+/// machine's stock kernel, or says `complete = true`, gives every key and inherits nothing. When a
+/// file changes what a unit promises, the inherited facts about that unit are dropped and one
+/// `assumed` fact "UNIT.kernel-file" takes their place (docs/kernel_file.md).
 KernelModel parse_kernel(const std::string& text, const std::string& path);
+inline constexpr std::size_t max_kernel_bytes = 1 << 20;
 
-/// The whole model as canonical TOML: every key, fixed order, one spelling for each value, exact
-/// numbers as hex-float strings. parse_kernel(canonical_text(m)) == m, and equal models have equal
-/// text.
+/// The whole model as canonical TOML (`complete = true`): every key, fixed order, one spelling for
+/// each value, exact numbers as hex-float strings. parse_kernel(canonical_text(m)) == m, and equal
+/// models have equal text. Requires: validate(model) holds; throws its InputError otherwise.
 std::string canonical_text(const KernelModel& model);
 
 /// SHA-256 of canonical_text, lower-case hex.

@@ -19,10 +19,10 @@ enum class Evidence : std::uint8_t { measured, documented, assumed };
 
 /// Order in which an accumulator adds `count` terms.
 enum class OrderKind : std::uint8_t {
-  sequential,   ///< one after another
-  tile,         ///< `size` terms a tile in any order, tile sums added one after another
-  pairwise,     ///< balanced binary tree
-  lanes,        ///< `size` partial sums, lane j adds terms j, j + size, ...; then lanes in any order
+  sequential,  ///< one after another
+  tile,        ///< `size` terms a tile in any order, tile sums added one after another
+  pairwise,    ///< balanced binary tree
+  lanes,       ///< `size` partial sums, lane j adds terms j, j + size, ...; then lanes in any order
   matrix_unit,  ///< blocks of `size` terms and the accumulator aligned to the largest exponent,
                 ///< each truncated to `fraction_bits` below it, summed exactly, then truncated
   any,          ///< any association: no assumption
@@ -91,11 +91,12 @@ struct ExponentStage {
 
 /// A model of an exp2 unit: what is promised of E(x).
 struct Exp2Unit {
-  std::string name = "correctly-rounded";  ///< or "ulp:K", "ex2.approx.ftz"
+  /// "correctly-rounded", "ulp:K" (K = max_error_ulps, no promise at integers), "ex2.approx.ftz".
+  std::string name = "correctly-rounded";
   Format result = fp32;
   /// Largest error in ulps of the result for normal results; 0.5 is correct rounding to nearest.
   double max_error_ulps = 0.5;
-  bool flush_to_zero = false;  ///< results below the smallest normal become 0
+  bool flush_to_zero = false;        ///< results below the smallest normal become 0
   bool monotone_at_integers = true;  ///< E(k) <= 2^k and E(k) = 2^k for integer k in range
   bool propagates_nan = true;
   Evidence evidence = Evidence::assumed;
@@ -135,9 +136,9 @@ struct Normalisation {
 
 /// The stored stabilizer mu and the norms behind it.
 struct StabilizerStage {
-  Format norm = fp32;      ///< format of norms and their product
-  Format store = fp32;     ///< format of the stored mu
-  bool round_up = true;    ///< mu is rounded toward +infinity (clis); else RNE
+  Format norm = fp32;    ///< format of norms and their product
+  Format store = fp32;   ///< format of the stored mu
+  bool round_up = true;  ///< mu is rounded toward +infinity (clis); else RNE
   bool operator==(const StabilizerStage&) const = default;
 };
 
@@ -145,10 +146,10 @@ enum class GateSides : std::uint8_t { two_sided, one_sided };
 enum class GateUnit : std::uint8_t { head, head_over_batch };
 /// Parameters of published gates.
 struct GateParameters {
-  double vmax = 256;                           ///< fixed-m-n: largest |V| it admits
-  GateSides sides = GateSides::two_sided;      ///< fixed-m-n
+  double vmax = 256;                       ///< fixed-m-n: largest |V| it admits
+  GateSides sides = GateSides::two_sided;  ///< fixed-m-n
   GateUnit unit = GateUnit::head;
-  int query_block = 0;                         ///< fixed-m-n: rows that share mu; 0: one row
+  int query_block = 0;  ///< fixed-m-n: rows that share mu; 0: one row
   bool operator==(const GateParameters&) const = default;
 };
 
@@ -158,8 +159,8 @@ enum class Padding : std::uint8_t {
   zero_keys  ///< padded keys are zero rows of K and V, their P is added to l
 };
 enum class EmptyRowRule : std::uint8_t {
-  zero,         ///< O = 0, LSE = -inf (the reference's convention)
-  zero_pos_inf, ///< O = 0, LSE = +inf
+  zero,          ///< O = 0, LSE = -inf (the reference's convention)
+  zero_pos_inf,  ///< O = 0, LSE = +inf
   mean_of_visited,
   nan
 };
@@ -208,7 +209,30 @@ constexpr int flush_exponent(const Format& f, bool flush_to_zero) {
 
 /// Text forms used by kernel files, certificates and messages.
 std::string to_text(Evidence e);
-std::string to_text(const AccumulationOrder& order);  ///< "tile:64", "matrix-unit:25:16", ...
+std::string to_text(FactorSite site);
+std::string to_text(Centring keys);
+std::string to_text(Division division);
+std::string to_text(DenominatorGuard guard);
+std::string to_text(GateSides sides);
+std::string to_text(GateUnit unit);
+std::string to_text(Padding padding);
+std::string to_text(EmptyRowRule rule);
+std::string to_text(const AccumulationOrder& order);     ///< "tile:64", "matrix-unit:25:16", ...
 AccumulationOrder parse_order(const std::string& text);  ///< throws std::invalid_argument
+
+/// The one spelling of "ulp:K", exact: a decimal for sixteenths of an ulp, else hexadecimal.
+std::string ulp_unit_name(double ulps);
+
+/// Why a model is no model: the keys concerned (`section.key`, most telling first), what was found
+/// and what was expected.
+struct ModelProblem {
+  std::vector<std::string> keys;
+  std::string found, expected;
+};
+/// The first problem of a model, or nothing. Checked: every format is one its stage can have,
+/// every number is in range, and no two fields contradict each other (DESIGN.md, "Kernel model").
+std::optional<ModelProblem> find_problem(const KernelModel& model);
+/// Throws InputError "kernel NAME: key: found X, expected Y" if find_problem finds one.
+void validate(const KernelModel& model);
 
 }  // namespace headroom

@@ -1,0 +1,366 @@
+#include "reference/model/kernel_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <set>
+#include <stdexcept>
+
+#include "reference/input_error.h"
+
+namespace headroom {
+namespace {
+
+// Limits of counts in a model: far above any kernel, small enough that products of two fit an int64
+// and that loops over one end.
+constexpr int max_count = 1 << 20;
+constexpr int max_fraction_bits = 64;
+constexpr std::size_t max_name = 100;
+constexpr std::size_t max_text = 2000;
+
+bool one_of(const Format& f, std::initializer_list<const Format*> allowed) {
+  return std::any_of(allowed.begin(), allowed.end(), [&](const Format* a) { return *a == f; });
+}
+
+std::string list_of(std::initializer_list<const Format*> formats) {
+  std::string text;
+  for (const Format* f : formats) text += (text.empty() ? "" : ", ") + std::string(f->name);
+  return text;
+}
+
+bool is_printable(const std::string& text, std::size_t longest) {
+  return text.size() <= longest && std::none_of(text.begin(), text.end(), [](char c) {
+           return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+         });
+}
+
+bool is_identifier(const std::string& text) {
+  return !text.empty() && text.size() <= max_name &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
+         });
+}
+
+/// Collects the first problem; later checks are skipped once one is found.
+class Checker {
+ public:
+  std::optional<ModelProblem> take() { return std::move(problem_); }
+
+  void require(bool holds, std::vector<std::string> keys, std::string found, std::string expected) {
+    if (!holds && !problem_) {
+      problem_ = ModelProblem{std::move(keys), std::move(found), std::move(expected)};
+    }
+  }
+
+  void format(const std::string& key, const Format& f,
+              std::initializer_list<const Format*> allowed) {
+    require(one_of(f, allowed), {key}, std::string(f.name), "one of " + list_of(allowed));
+  }
+
+  void count(const std::string& key, int value, int least) {
+    require(value >= least && value <= max_count, {key}, std::to_string(value),
+            fmt::format("an integer from {} to {}", least, max_count));
+  }
+
+  void accumulator(const std::string& section, const Accumulator& a) {
+    format(section + ".accumulator", a.format, {&fp32, &fp16, &bf16});
+    const std::string key = section + ".order";
+    const AccumulationOrder& o = a.order;
+    const std::string text = to_text(o);
+    const bool sized =
+        o.kind == OrderKind::tile || o.kind == OrderKind::lanes || o.kind == OrderKind::matrix_unit;
+    if (sized) {
+      require(o.size >= 1 && o.size <= max_count, {key}, text,
+              fmt::format("a size from 1 to {}", max_count));
+    } else {
+      require(o.size == 0, {key}, text + fmt::format(" with size {}", o.size), "no size");
+    }
+    if (o.kind == OrderKind::matrix_unit) {
+      require(o.fraction_bits >= 1 && o.fraction_bits <= max_fraction_bits, {key}, text,
+              fmt::format("from 1 to {} fraction bits", max_fraction_bits));
+      require(a.format == fp32, {section + ".accumulator", key},
+              fmt::format("{} with {}", a.format.name, text), "fp32 with matrix-unit");
+      require(!a.rounded_products, {section + ".rounded_products", key},
+              "rounded_products = true with " + text, "false: a matrix unit adds exact products");
+    } else {
+      require(o.fraction_bits == 0, {key},
+              text + fmt::format(" with {} fraction bits", o.fraction_bits), "none");
+    }
+  }
+
+  void ulps(const std::string& key, double value, const Format& result) {
+    // An error of 2^(p-1) ulps is all of the result: nothing is promised.
+    const double limit = std::ldexp(1.0, result.precision - 1);
+    require(value >= 0.5 && value < limit, {key}, fmt::format("{}", value),
+            fmt::format("at least 0.5 and less than {} ulps", limit));
+  }
+
+  void positive_fp32(const std::string& key, double value) {
+    const bool fits = value > 0 && value <= fp32.max_finite() &&
+                      static_cast<double>(static_cast<float>(value)) == value;
+    require(fits, {key}, fmt::format("{} ({:a})", value, value),
+            value > 0 && value <= fp32.max_finite()
+                ? fmt::format("a number that fp32 holds, such as \"{:a}\"",
+                              static_cast<double>(static_cast<float>(value)))
+                : "a positive number that fp32 holds");
+  }
+
+  void evidence(const std::string& section, Evidence e, const std::string& source) {
+    require(is_printable(source, max_text), {section + ".source"}, "unprintable or overlong text",
+            fmt::format("at most {} printable bytes", max_text));
+    require(e == Evidence::assumed || !source.empty(), {section + ".evidence", section + ".source"},
+            to_text(e) + " without a source", "a source, or evidence = \"assumed\"");
+  }
+
+ private:
+  std::optional<ModelProblem> problem_;
+};
+
+void check_exp2(Checker& check, const Exp2Unit& unit) {
+  check.format("exp2.result", unit.result, {&fp32, &fp16, &bf16});
+  check.ulps("exp2.max_error_ulps", unit.max_error_ulps, unit.result);
+  const std::string found = fmt::format("{} ulps with unit {}", unit.max_error_ulps, unit.name);
+  if (unit.name == "correctly-rounded") {
+    check.require(unit.max_error_ulps == 0.5, {"exp2.max_error_ulps", "exp2.unit"}, found,
+                  "0.5 ulps, or another unit");
+    check.require(unit.monotone_at_integers, {"exp2.monotone_at_integers", "exp2.unit"},
+                  "false with unit correctly-rounded", "true: 2^k is representable");
+  } else if (unit.name == "ex2.approx.ftz") {
+    check.require(unit.result == fp32, {"exp2.result", "exp2.unit"},
+                  std::string(unit.result.name) + " with unit ex2.approx.ftz", "fp32");
+    check.require(unit.flush_to_zero, {"exp2.flush_to_zero", "exp2.unit"},
+                  "false with unit ex2.approx.ftz", "true");
+    check.require(unit.max_error_ulps == 2.5, {"exp2.max_error_ulps", "exp2.unit"}, found,
+                  "2.5 ulps, or unit \"ulp:K\"");
+  } else if (unit.name.starts_with("ulp:")) {
+    check.require(unit.name == ulp_unit_name(unit.max_error_ulps),
+                  {"exp2.max_error_ulps", "exp2.unit"}, found,
+                  "unit \"" + ulp_unit_name(unit.max_error_ulps) + "\"");
+  } else {
+    check.require(false, {"exp2.unit"}, "\"" + unit.name + "\"",
+                  "correctly-rounded, ulp:K or ex2.approx.ftz");
+  }
+  check.evidence("exp2", unit.evidence, unit.source);
+}
+
+void check_normalisation(Checker& check, const Normalisation& n) {
+  check.format("normalise.output", n.output, {&fp32, &fp16, &bf16});
+  check.ulps("normalise.reciprocal_max_error_ulps", n.reciprocal_max_error_ulps, fp32);
+  if (n.guard == DenominatorGuard::maximum) {
+    check.positive_fp32("normalise.guard_value", n.guard_value);
+  } else {
+    check.require(n.guard_value == 0 && !std::signbit(n.guard_value),
+                  {"normalise.guard_value", "normalise.guard"},
+                  fmt::format("{} with guard {}", n.guard_value, to_text(n.guard)),
+                  "0, or guard = \"maximum\"");
+  }
+  check.evidence("normalise", n.evidence, n.source);
+}
+
+void check_facts(Checker& check, const std::vector<MachineFact>& facts) {
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    const MachineFact& fact = facts[i];
+    const std::string section = fmt::format("fact[{}]", i);
+    check.require(is_identifier(fact.id), {section + ".id"}, "\"" + fact.id + "\"",
+                  "letters a-z, digits, '.' and '-'");
+    check.require(seen.insert(fact.id).second, {section + ".id"}, "\"" + fact.id + "\" twice",
+                  "one fact an id");
+    check.require(!fact.text.empty() && is_printable(fact.text, max_text), {section + ".text"},
+                  fact.text.empty() ? "nothing" : "unprintable or overlong text",
+                  fmt::format("1 to {} printable bytes", max_text));
+    check.evidence(section, fact.evidence, fact.source);
+  }
+}
+
+}  // namespace
+
+std::string to_text(Evidence e) {
+  switch (e) {
+    case Evidence::measured:
+      return "measured";
+    case Evidence::documented:
+      return "documented";
+    case Evidence::assumed:
+      return "assumed";
+  }
+  return "?";
+}
+
+std::string to_text(FactorSite site) {
+  switch (site) {
+    case FactorSite::query:
+      return "query";
+    case FactorSite::key:
+      return "key";
+    case FactorSite::score:
+      return "score";
+  }
+  return "?";
+}
+
+std::string to_text(Centring keys) {
+  switch (keys) {
+    case Centring::none:
+      return "none";
+    case Centring::mean:
+      return "mean";
+    case Centring::virtual_:
+      return "virtual";
+  }
+  return "?";
+}
+
+std::string to_text(Division division) {
+  return division == Division::divide ? "divide" : "reciprocal";
+}
+
+std::string to_text(DenominatorGuard guard) {
+  switch (guard) {
+    case DenominatorGuard::none:
+      return "none";
+    case DenominatorGuard::zero_to_one:
+      return "zero-to-one";
+    case DenominatorGuard::maximum:
+      return "maximum";
+  }
+  return "?";
+}
+
+std::string to_text(GateSides sides) {
+  return sides == GateSides::two_sided ? "two-sided" : "one-sided";
+}
+
+std::string to_text(GateUnit unit) { return unit == GateUnit::head ? "head" : "head-over-batch"; }
+
+std::string to_text(Padding padding) {
+  switch (padding) {
+    case Padding::sliced:
+      return "sliced";
+    case Padding::masked:
+      return "masked";
+    case Padding::zero_keys:
+      return "zero-keys";
+  }
+  return "?";
+}
+
+std::string to_text(EmptyRowRule rule) {
+  switch (rule) {
+    case EmptyRowRule::zero:
+      return "zero";
+    case EmptyRowRule::zero_pos_inf:
+      return "zero-pos-inf";
+    case EmptyRowRule::mean_of_visited:
+      return "mean-of-visited";
+    case EmptyRowRule::nan:
+      return "nan";
+  }
+  return "?";
+}
+
+std::string to_text(const AccumulationOrder& order) {
+  switch (order.kind) {
+    case OrderKind::sequential:
+      return "sequential";
+    case OrderKind::tile:
+      return fmt::format("tile:{}", order.size);
+    case OrderKind::pairwise:
+      return "pairwise";
+    case OrderKind::lanes:
+      return fmt::format("lanes:{}", order.size);
+    case OrderKind::matrix_unit:
+      return fmt::format("matrix-unit:{}:{}", order.fraction_bits, order.size);
+    case OrderKind::any:
+      return "any";
+  }
+  return "?";
+}
+
+AccumulationOrder parse_order(const std::string& text) {
+  const auto fail = [&] [[noreturn]] () {
+    throw std::invalid_argument("sequential, tile:N, pairwise, lanes:N, matrix-unit:F:k or any");
+  };
+  if (text == "sequential") return {OrderKind::sequential};
+  if (text == "pairwise") return {OrderKind::pairwise};
+  if (text == "any") return {OrderKind::any};
+  // One spelling a number (no sign, no leading zero), so that equal models have equal text.
+  const auto number = [&](std::string_view digits) {
+    int value = 0;
+    const char* end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, value);
+    if (error != std::errc() || stop != end || value < 1 || value > max_count ||
+        digits.front() == '0') {
+      fail();
+    }
+    return value;
+  };
+  const std::string_view view = text;
+  if (view.starts_with("tile:")) return {OrderKind::tile, number(view.substr(5))};
+  if (view.starts_with("lanes:")) return {OrderKind::lanes, number(view.substr(6))};
+  if (view.starts_with("matrix-unit:")) {
+    const std::string_view rest = view.substr(12);
+    const std::size_t colon = rest.find(':');
+    if (colon == std::string_view::npos) fail();
+    return {OrderKind::matrix_unit, number(rest.substr(colon + 1)), number(rest.substr(0, colon))};
+  }
+  fail();
+}
+
+std::string ulp_unit_name(double ulps) {
+  // At most 15 digits are needed for sixteenths in range, so the shortest decimal is exact; any
+  // other decimal would be read back rounded up.
+  const bool short_decimal = std::fabs(ulps) < 0x1p23 && ulps * 16 == std::trunc(ulps * 16);
+  return short_decimal ? fmt::format("ulp:{}", ulps) : fmt::format("ulp:{:a}", ulps);
+}
+
+std::optional<ModelProblem> find_problem(const KernelModel& m) {
+  Checker check;
+  for (const auto& [key, text] :
+       {std::pair<std::string, const std::string&>{"name", m.name},
+        std::pair<std::string, const std::string&>{"machine", m.machine}}) {
+    check.require(!text.empty() && is_printable(text, max_name), {key},
+                  text.empty() ? "nothing" : "unprintable or overlong text",
+                  fmt::format("1 to {} printable bytes", max_name));
+  }
+  check.format("operand", m.operand, {&fp32, &fp16, &bf16});
+  check.format("scale.constant", m.scale.constant, {&fp32, &fp16, &bf16});
+  check.format("scale.arithmetic", m.scale.arithmetic, {&fp32, &fp16, &bf16});
+  check.format("centring.mean", m.centring.mean, {&fp32, &fp16, &bf16});
+  check.format("centring.difference", m.centring.difference, {&fp32, &fp16, &bf16});
+  check.accumulator("score", m.score.accumulator);
+  check.format("score.store", m.score.store, {&fp32, &fp16, &bf16});
+  check.format("exponent.format", m.exponent.format, {&fp32, &fp16, &bf16});
+  if (m.exponent.fused) {
+    check.require(m.scale.scale == FactorSite::score || m.scale.log2e == FactorSite::score,
+                  {"exponent.fused", "scale.scale", "scale.log2e"},
+                  "true with no factor at the score", "false, or a factor at site \"score\"");
+    check.require(!m.score.scale_before_store, {"exponent.fused", "score.scale_before_store"},
+                  "true with score.scale_before_store = true",
+                  "one of them: fma(s, c, -mu) multiplies the stored score");
+  }
+  check_exp2(check, m.exp2);
+  check.format("p.format", m.p.format, {&fp32, &tf32, &fp16, &bf16, &e4m3fn, &e5m2});
+  check.accumulator("denominator", m.denominator);
+  check.accumulator("numerator", m.numerator);
+  check_normalisation(check, m.normalise);
+  check.format("stabilizer.norm", m.stabilizer.norm, {&fp32, &fp16, &bf16});
+  check.format("stabilizer.store", m.stabilizer.store, {&fp32, &fp16, &bf16});
+  check.positive_fp32("gate.vmax", m.gate.vmax);
+  check.count("gate.query_block", m.gate.query_block, 0);
+  check.count("tiles.keys", m.tiles.keys, 1);
+  check_facts(check, m.facts);
+  return check.take();
+}
+
+void validate(const KernelModel& model) {
+  if (const std::optional<ModelProblem> problem = find_problem(model)) {
+    throw InputError(fmt::format("kernel {}: {}: found {}, expected {}", model.name,
+                                 problem->keys.front(), problem->found, problem->expected));
+  }
+}
+
+}  // namespace headroom

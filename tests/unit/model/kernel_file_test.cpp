@@ -1,0 +1,553 @@
+#include "reference/model/kernel_file.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/multiprecision/cpp_int.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+
+#include "reference/input_error.h"
+
+namespace headroom {
+namespace {
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_kernel(text, "k.toml");
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+const char* const hopper_head = "name = \"mine\"\nmachine = \"hopper\"\n";
+
+TEST(Presets, AreValidAndRoundTrip) {
+  std::set<std::string> digests;
+  for (const std::string& name : preset_names()) {
+    const KernelModel m = preset(name);
+    EXPECT_FALSE(find_problem(m)) << name << ": " << find_problem(m)->keys.front();
+    EXPECT_EQ(m.name, name);
+    EXPECT_EQ(m.machine, name);
+    const std::string text = canonical_text(m);
+    EXPECT_EQ(parse_kernel(text, name), m) << text;
+    EXPECT_EQ(canonical_text(parse_kernel(text, name)), text);
+    EXPECT_EQ(load_kernel(name), m);
+    digests.insert(digest(m));
+    for (const MachineFact& f : m.facts) {
+      EXPECT_EQ(f.evidence == Evidence::assumed, f.source.empty()) << name << " " << f.id;
+    }
+  }
+  EXPECT_EQ(digests.size(), preset_names().size());
+}
+
+TEST(Presets, StateTheFactsOfTheirMachines) {
+  for (const char* name : {"tpu7x", "tpu-v6e"}) {
+    const KernelModel m = preset(name);
+    EXPECT_EQ(m.exp2.max_error_ulps, 90);
+    EXPECT_TRUE(m.exp2.flush_to_zero);
+    EXPECT_EQ(m.centring.keys, Centring::mean);
+    EXPECT_EQ(m.scale.scale, FactorSite::key);
+    EXPECT_EQ(m.scale.log2e, FactorSite::query);
+    EXPECT_EQ(m.normalise.reciprocal_max_error_ulps, 1.5);
+    EXPECT_FALSE(m.normalise.reciprocal_exact_at_powers_of_two);
+  }
+  const KernelModel hopper = preset("hopper");
+  EXPECT_EQ(to_text(hopper.score.accumulator.order), "matrix-unit:25:16");
+  EXPECT_EQ(to_text(hopper.numerator.order), "matrix-unit:25:16");
+  EXPECT_TRUE(hopper.exponent.fused);
+  // "2 ulp from the correctly rounded result" is 2.5 ulp from 2^x
+  EXPECT_EQ(hopper.exp2.max_error_ulps, 2.5);
+  const KernelModel fp16_kernel = preset("fp16-everywhere");
+  EXPECT_EQ(fp16_kernel.numerator.format, fp16);
+  EXPECT_FALSE(fp16_kernel.exp2.flush_to_zero);
+}
+
+TEST(KernelFile, DigestIsStable) {
+  // The digest is of the canonical text, whose first lines these are.
+  const std::string text = canonical_text(preset("ieee-fp32"));
+  EXPECT_EQ(text.substr(0, 68),
+            "complete = true\nname = \"ieee-fp32\"\nmachine = \"ieee-fp32\"\noperand = \"");
+  EXPECT_EQ(digest(preset("ieee-fp32")), digest(parse_kernel(text, "elsewhere")));
+  EXPECT_EQ(digest(preset("ieee-fp32")).size(), 64U);
+}
+
+TEST(KernelFile, DigestIsSha256OfTheText) {
+  const auto path = std::filesystem::temp_directory_path() / "headroom_kernel_digest.toml";
+  std::ofstream(path) << canonical_text(preset("hopper"));
+  FILE* pipe = popen(("sha256sum < " + path.string()).c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char line[65] = {};
+  ASSERT_EQ(fread(line, 1, 64, pipe), 64U);
+  pclose(pipe);
+  EXPECT_EQ(digest(load_kernel(path.string())), line);
+  std::filesystem::remove(path);
+}
+
+TEST(KernelFile, InheritsFromTheMachine) {
+  const KernelModel base = preset("hopper");
+  KernelModel expected = base;
+  expected.name = "mine";
+  EXPECT_EQ(parse_kernel(hopper_head, "k.toml"), expected);
+  const KernelModel m = parse_kernel(std::string(hopper_head) + R"(
+operand = "fp16"
+[p]
+format = "fp16"
+[gate]
+vmax = "2^4"
+gate = "one-sided"
+query_block = 64
+[[fact]]
+id = "exp2.nan"
+text = "NaN was seen to survive"
+evidence = "measured"
+source = "a test"
+)",
+                                     "k.toml");
+  EXPECT_EQ(m.operand, fp16);
+  EXPECT_EQ(m.p.format, fp16);
+  EXPECT_EQ(m.gate.vmax, 16);
+  EXPECT_EQ(m.gate.sides, GateSides::one_sided);
+  EXPECT_EQ(m.gate.query_block, 64);
+  EXPECT_EQ(m.exp2, base.exp2);
+  ASSERT_EQ(m.facts.size(), base.facts.size());  // the fact of that id is replaced
+  int measured = 0;
+  for (const MachineFact& f : m.facts) measured += f.source == "a test";
+  EXPECT_EQ(measured, 1);
+}
+
+TEST(KernelFile, OtherPromisesLoseTheInheritedEvidence) {
+  const KernelModel m =
+      parse_kernel(std::string(hopper_head) + "[exp2]\nmax_error_ulps = 4\n", "k.toml");
+  EXPECT_EQ(m.exp2.name, "ulp:4");
+  EXPECT_EQ(m.exp2.evidence, Evidence::assumed);
+  EXPECT_EQ(m.exp2.source, "");
+  int about_exp2 = 0;
+  for (const MachineFact& f : m.facts) {
+    if (!f.id.starts_with("exp2.")) continue;
+    ++about_exp2;
+    EXPECT_EQ(f.id, "exp2.kernel-file");
+    EXPECT_EQ(f.evidence, Evidence::assumed);
+  }
+  EXPECT_EQ(about_exp2, 1);
+  // saying what is inherited changes nothing
+  KernelModel same = preset("hopper");
+  same.name = "mine";
+  EXPECT_EQ(parse_kernel(std::string(hopper_head) + "[exp2]\nunit = \"ex2.approx.ftz\"\n"
+                                                    "[numerator]\norder = \"matrix-unit:25:16\"\n",
+                         "k.toml"),
+            same);
+  const KernelModel tiled =
+      parse_kernel(std::string(hopper_head) + "[numerator]\norder = \"tile:64\"\n", "k.toml");
+  for (const MachineFact& f : tiled.facts) {
+    if (f.id.starts_with("matrix-unit.")) {
+      EXPECT_EQ(f.id, "matrix-unit.kernel-file");
+    }
+  }
+}
+
+TEST(KernelFile, UnitsSetTheirPromises) {
+  const auto exp2_of = [](const std::string& body) {
+    return parse_kernel(std::string(hopper_head) + "[exp2]\n" + body, "k.toml").exp2;
+  };
+  EXPECT_EQ(exp2_of("unit = \"correctly-rounded\"\n").max_error_ulps, 0.5);
+  EXPECT_TRUE(exp2_of("unit = \"correctly-rounded\"\n").monotone_at_integers);
+  EXPECT_EQ(exp2_of("unit = \"ulp:0x2p+0\"\n").name, "ulp:2");
+  EXPECT_EQ(exp2_of("unit = \"ulp:1.5\"\nmonotone_at_integers = true\n").max_error_ulps, 1.5);
+  const KernelModel tpu = parse_kernel(
+      "name = \"t\"\nmachine = \"tpu7x\"\n[exp2]\nunit = \"ex2.approx.ftz\"\n", "k.toml");
+  EXPECT_EQ(tpu.exp2, preset("hopper").exp2);
+}
+
+TEST(KernelFile, BoundsRoundUpAndValuesAreExact) {
+  const auto ulps = [](const std::string& number) {
+    return parse_kernel(std::string(hopper_head) + "[exp2]\nmax_error_ulps = " + number + "\n",
+                        "k.toml")
+        .exp2.max_error_ulps;
+  };
+  EXPECT_EQ(ulps("2"), 2);
+  EXPECT_EQ(ulps("1.25"), 1.25);
+  EXPECT_EQ(ulps("\"0x1.8p+1\""), 3);
+  EXPECT_EQ(ulps("\"2^3\""), 8);
+  EXPECT_EQ(ulps("\"5/4\""), 1.25);
+  // 0.51 and 4/3 are no doubles: never less than what the file says, and next to it
+  using Exact = boost::multiprecision::cpp_rational;
+  for (const std::string text : {"0.51", "\"0.51\"", "\"51/100\""}) {
+    EXPECT_GT(Exact(ulps(text)), Exact(51, 100)) << text;
+    EXPECT_LE(ulps(text), std::nextafter(0.51, 1)) << text;
+  }
+  EXPECT_GT(Exact(ulps("\"4/3\"")), Exact(4, 3));
+  EXPECT_EQ(error_of(std::string(hopper_head) + "[gate]\nvmax = \"0.1\"\n"),
+            "k.toml:4:8: gate.vmax: found \"0.1\", expected an exact number, such as "
+            "\"0x1.99999ap-4\"");
+  EXPECT_EQ(error_of(std::string(hopper_head) + "[gate]\nvmax = 16777217\n"),
+            "k.toml:4:8: gate.vmax: found 16777217 (0x1.000001p+24), expected a number that fp32 "
+            "holds, such as \"0x1p+24\"");
+}
+
+TEST(KernelFile, ErrorsNameThePlace) {
+  const std::string formats = "one of fp32, fp16, bf16";
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"operand = \"fp64\"\n", "k.toml:3:11: operand: found fp64, expected " + formats},
+      {"operand = \"fp8\"\n",
+       "k.toml:3:11: operand: found \"fp8\", expected one of fp64, fp32, tf32, fp16, bf16, "
+       "e4m3fn, e5m2, e2m1"},
+      {"operand = 16\n",
+       "k.toml:3:11: operand: found 16, expected one of fp64, fp32, tf32, fp16, bf16, e4m3fn, "
+       "e5m2, e2m1"},
+      {"operands = \"fp16\"\n",
+       "k.toml:3:1: operands: found an unknown key, expected one of complete, name, machine, "
+       "operand, "
+       "scale, centring, score, exponent, exp2, p, denominator, numerator, normalise, "
+       "stabilizer, gate, tiles, fact"},
+      {"[score]\nformat = \"fp32\"\n",
+       "k.toml:4:1: score.format: found an unknown key, expected one of accumulator, order, "
+       "flush_to_zero, rounded_products, store, scale_before_store"},
+      {"score = 3\n", "k.toml:3:9: score: found 3, expected a table [score]"},
+      {"[score]\norder = \"tile:0\"\n",
+       "k.toml:4:9: score.order: found \"tile:0\", expected sequential, tile:N, pairwise, "
+       "lanes:N, matrix-unit:F:k or any"},
+      {"[numerator]\norder = \"matrix-unit:25\"\n",
+       "k.toml:4:9: numerator.order: found \"matrix-unit:25\", expected sequential, tile:N, "
+       "pairwise, lanes:N, matrix-unit:F:k or any"},
+      {"[numerator]\nrounded_products = true\n",
+       "k.toml:4:20: numerator.rounded_products: found rounded_products = true with "
+       "matrix-unit:25:16, expected false: a matrix unit adds exact products"},
+      {"[numerator]\naccumulator = \"fp16\"\n",
+       "k.toml:4:15: numerator.accumulator: found fp16 with matrix-unit:25:16, expected fp32 "
+       "with matrix-unit"},
+      {"[exponent]\nfused = 1\n", "k.toml:4:9: exponent.fused: found 1, expected true or false"},
+      {"[scale]\nscale = \"query\"\nlog2e = \"query\"\n",
+       "k.toml:4:9: scale.scale: found true with no factor at the score, expected false, or a "
+       "factor at site \"score\""},
+      {"[scale]\nscale = \"Query\"\n",
+       "k.toml:4:9: scale.scale: found \"Query\", expected one of query, key, score"},
+      {"[score]\nscale_before_store = true\n",
+       "k.toml:4:22: score.scale_before_store: found true with score.scale_before_store = true, "
+       "expected one of them: fma(s, c, -mu) multiplies the stored score"},
+      {"[exp2]\nunit = \"ulp:2\"\nmax_error_ulps = 3\n",
+       "k.toml:5:18: exp2.max_error_ulps: found 3 ulps with unit ulp:2, expected unit \"ulp:3\""},
+      {"[exp2]\nmax_error_ulps = \"0.25\"\n",
+       "k.toml:4:18: exp2.max_error_ulps: found 0.25, expected at least 0.5 and less than 8388608 "
+       "ulps"},
+      {"[exp2]\nmax_error_ulps = nan\n",
+       "k.toml:4:18: exp2.max_error_ulps: found nan, expected a number, or an exact one in a "
+       "string such as \"0x1p-3\", \"3/8\", \"2^-10\""},
+      {"[exp2]\nunit = \"fa4-poly3\"\n",
+       "k.toml:4:8: exp2.unit: found \"fa4-poly3\", expected correctly-rounded, ulp:K or "
+       "ex2.approx.ftz"},
+      {"[exp2]\nmax_error_ulps = 3\nevidence = \"measured\"\n",
+       "k.toml:5:12: exp2.evidence: found measured without a source, expected a source, or "
+       "evidence = \"assumed\""},
+      {"[normalise]\nguard = \"maximum\"\n",
+       "k.toml:3:1: normalise.guard_value: found 0 (0x0p+0), expected a positive number that fp32 "
+       "holds"},
+      {"[normalise]\nguard_value = 1\n",
+       "k.toml:4:15: normalise.guard_value: found 1 with guard zero-to-one, expected 0, or guard "
+       "= \"maximum\""},
+      {"[tiles]\nkeys = 0\n",
+       "k.toml:4:8: tiles.keys: found 0, expected an integer from 1 to 1048576"},
+      {"[tiles]\nkeys = -5\n",
+       "k.toml:4:8: tiles.keys: found -5, expected an integer from 0 to 1048576"},
+      {"[tiles]\nkeys = 9223372036854775807\n",
+       "k.toml:4:8: tiles.keys: found 9223372036854775807, expected an integer from 0 to 1048576"},
+      {"[[fact]]\nid = \"Exp2\"\ntext = \"t\"\n",
+       "k.toml:4:6: fact[0].id: found \"Exp2\", expected letters a-z, digits, '.' and '-'"},
+      {"[[fact]]\nid = \"a\"\ntext = \"t\"\n[[fact]]\nid = \"a\"\ntext = \"t\"\n",
+       "k.toml:7:6: fact[1].id: found \"a\" twice, expected one fact an id"},
+      {"[[fact]]\nid = \"a\"\ntext = \"t\"\nevidence = \"documented\"\n",
+       "k.toml:6:12: fact[0].evidence: found documented without a source, expected a source, or "
+       "evidence = \"assumed\""},
+      {"fact = 1\n", "k.toml:3:8: fact: found 1, expected tables [[fact]]"},
+  };
+  for (const auto& [body, error] : files) EXPECT_EQ(error_of(hopper_head + body), error) << body;
+}
+
+TEST(KernelFile, ErrorsOfTheWholeFile) {
+  EXPECT_EQ(error_of("name = \"x\"\n"),
+            "k.toml:1:1: machine: found nothing, expected one of tpu7x, tpu-v6e, hopper, "
+            "ieee-fp32, fp16-everywhere, or complete = true and every key");
+  EXPECT_EQ(error_of("machine = \"volta\"\nname = \"x\"\n"),
+            "k.toml:1:11: machine: found \"volta\", expected one of tpu7x, tpu-v6e, hopper, "
+            "ieee-fp32, fp16-everywhere, or complete = true and every key");
+  EXPECT_EQ(error_of("machine = \"hopper\"\n"),
+            "k.toml:1:1: name: found nothing, expected a name for this kernel");
+  EXPECT_EQ(error_of("complete = true\nname = \"x\"\nmachine = \"mine\"\noperand = \"bf16\"\n"
+                     "[scale]\nscale = \"score\"\n"),
+            "k.toml:5:1: scale.log2e: found nothing, expected a value: the file is complete = "
+            "true");
+  EXPECT_TRUE(error_of("name = \"x\nmachine").starts_with("k.toml:1:10: syntax: found "));
+  EXPECT_TRUE(error_of("name = \"x\"\nname = \"y\"\n").starts_with("k.toml:2:")) << "duplicate";
+  EXPECT_EQ(error_of(std::string(max_kernel_bytes + 1, '#')),
+            "k.toml:1:1: size: found more than 1048576 bytes, expected a kernel file");
+  EXPECT_THROW(load_kernel("/nonexistent/kernel.toml"), InputError);
+  EXPECT_THROW(load_kernel("/"), InputError);
+  EXPECT_THROW(load_kernel(""), InputError);
+}
+
+TEST(KernelFile, DeepNestingIsRefused) {
+  const auto repeat = [](const std::string& part, int n) {
+    std::string s;
+    for (int i = 0; i < n; ++i) s += part;
+    return s;
+  };
+  // half a million tables, one inside the other, in several disguises
+  EXPECT_TRUE(error_of("a" + repeat(".a", 500000) + " = 1").starts_with("k.toml:1:18: syntax"));
+  EXPECT_NE(error_of("[a" + repeat(".a", 500000) + "]"), "no error");
+  EXPECT_NE(error_of("x = [\"\"\"\n'\"\"\", {a" + repeat(".a", 400000) + " = 1}]"), "no error");
+  EXPECT_NE(error_of("x = [\"\"\"b\"\"\"\"\", {a" + repeat(".a", 400000) + " = 1}]"), "no error");
+  EXPECT_NE(error_of("x = ['''b'''', {a" + repeat(".a", 400000) + " = 1}]"), "no error");
+  EXPECT_NE(error_of("x = [\"\\\"\", {a" + repeat(".a", 400000) + " = 1}]"), "no error");
+  EXPECT_NE(error_of("#\r a" + repeat(".a", 400000) + " = 1"), "no error");
+  EXPECT_NE(error_of("#\u2028 a" + repeat(".a", 400000) + " = 1"), "no error");
+  EXPECT_NE(error_of("x = " + repeat("[", 500000)), "no error");
+  EXPECT_NE(error_of("x = " + repeat("{a.a.a.a.a.a.a = [\n", 50000)), "no error");
+  EXPECT_NE(error_of(repeat("[a.a.a.a.a.a.a]\n", 60000)), "no error");
+  // dots in strings and comments are no keys
+  EXPECT_EQ(error_of(std::string(hopper_head) + "# ....................\n[[fact]]\nid = \"a\"\n"
+                                                "text = \"... ... ... ... \\\" ... \"\n"),
+            "no error");
+}
+
+/// A valid model with every field drawn at random.
+KernelModel random_model(std::mt19937_64& random) {
+  const auto pick = [&](auto... options) {
+    const std::common_type_t<decltype(options)...> values[] = {options...};
+    return values[random() % sizeof...(options)];
+  };
+  const auto flag = [&] { return random() % 2 == 0; };
+  const auto format = [&] { return pick(fp32, fp16, bf16); };
+  const auto text = [&](std::size_t longest) {
+    std::string s = "x";
+    const std::size_t n = random() % longest;
+    for (std::size_t i = 0; i < n; ++i)
+      s += pick("a", "\"", "\\", " ", "#", "'", "[", "=", "é", "\u2028");
+    return s;
+  };
+  const auto evidence = [&](Evidence& e, std::string& source) {
+    e = pick(Evidence::measured, Evidence::documented, Evidence::assumed);
+    source = e == Evidence::assumed && flag() ? "" : text(20);
+  };
+  const auto accumulator = [&] {
+    Accumulator a;
+    a.format = format();
+    const int size = 1 + static_cast<int>(random() % 5000);
+    a.order = pick(AccumulationOrder{OrderKind::sequential}, AccumulationOrder{OrderKind::any},
+                   AccumulationOrder{OrderKind::pairwise}, AccumulationOrder{OrderKind::tile, size},
+                   AccumulationOrder{OrderKind::lanes, size},
+                   AccumulationOrder{OrderKind::matrix_unit, size, 1 + size % 64});
+    a.flush_to_zero = flag();
+    a.rounded_products = flag();
+    if (a.order.kind == OrderKind::matrix_unit) {
+      a.format = fp32;
+      a.rounded_products = false;
+    }
+    return a;
+  };
+  const auto ulps = [&](int precision) {
+    return std::ldexp(1 + std::ldexp(static_cast<double>(random() >> 12), -52),
+                      static_cast<int>(random() % static_cast<unsigned>(precision)) - 1);
+  };
+  KernelModel m;
+  m.name = text(30);
+  m.machine = pick(std::string("hopper"), std::string("mine"), text(10));
+  m.operand = format();
+  m.scale = {pick(FactorSite::query, FactorSite::key, FactorSite::score),
+             pick(FactorSite::query, FactorSite::key, FactorSite::score), format(), format()};
+  m.centring = {pick(Centring::none, Centring::mean, Centring::virtual_), format(), format()};
+  m.score = {accumulator(), format(), flag()};
+  m.exponent = {format(), flag()};
+  if (m.exponent.fused) {
+    m.score.scale_before_store = false;
+    m.scale.log2e = FactorSite::score;
+  }
+  m.exp2.result = format();
+  m.exp2.flush_to_zero = flag();
+  m.exp2.propagates_nan = flag();
+  switch (random() % 3) {
+    case 0:
+      break;
+    case 1:
+      m.exp2.name = "ex2.approx.ftz";
+      m.exp2.result = fp32;
+      m.exp2.max_error_ulps = 2.5;
+      m.exp2.flush_to_zero = true;
+      m.exp2.monotone_at_integers = flag();
+      break;
+    default:
+      m.exp2.max_error_ulps = ulps(7);
+      m.exp2.name = ulp_unit_name(m.exp2.max_error_ulps);
+      m.exp2.monotone_at_integers = flag();
+  }
+  evidence(m.exp2.evidence, m.exp2.source);
+  m.p = {pick(fp32, tf32, fp16, bf16, e4m3fn, e5m2), flag(), flag(), flag()};
+  m.denominator = accumulator();
+  m.numerator = accumulator();
+  m.normalise.division = pick(Division::divide, Division::reciprocal);
+  m.normalise.reciprocal_max_error_ulps = ulps(20);
+  m.normalise.reciprocal_flush_to_zero = flag();
+  m.normalise.reciprocal_exact_at_powers_of_two = flag();
+  m.normalise.guard =
+      pick(DenominatorGuard::none, DenominatorGuard::zero_to_one, DenominatorGuard::maximum);
+  if (m.normalise.guard == DenominatorGuard::maximum) {
+    m.normalise.guard_value = pick(0x1p-149, 0x1.ad7f2ap-24, 1.0);
+  }
+  m.normalise.output = format();
+  evidence(m.normalise.evidence, m.normalise.source);
+  m.stabilizer = {format(), format(), flag()};
+  m.gate = {pick(256.0, 0x1.99999ap-4, 1.0, 0x1.fffffep127),
+            pick(GateSides::two_sided, GateSides::one_sided),
+            pick(GateUnit::head, GateUnit::head_over_batch), static_cast<int>(random() % 4096)};
+  m.tiles = {1 + static_cast<int>(random() % 4096),
+             pick(Padding::sliced, Padding::masked, Padding::zero_keys),
+             pick(EmptyRowRule::zero, EmptyRowRule::zero_pos_inf, EmptyRowRule::mean_of_visited,
+                  EmptyRowRule::nan)};
+  for (std::size_t i = random() % 4; i > 0; --i) {
+    MachineFact fact{"fact." + std::to_string(i), text(40), Evidence::assumed, ""};
+    evidence(fact.evidence, fact.source);
+    m.facts.push_back(fact);
+  }
+  return m;
+}
+
+TEST(KernelFile, RandomModelsRoundTrip) {
+  std::mt19937_64 random(1);
+  std::string last_text;
+  KernelModel last;
+  for (int i = 0; i < 400; ++i) {
+    const KernelModel m = random_model(random);
+    const auto problem = find_problem(m);
+    ASSERT_FALSE(problem) << problem->keys.front() << " " << problem->found;
+    const std::string text = canonical_text(m);
+    const KernelModel back = parse_kernel(text, "random");
+    ASSERT_TRUE(back == m) << text;
+    ASSERT_EQ(canonical_text(back), text);
+    ASSERT_EQ(m == last, text == last_text);
+    last = m;
+    last_text = text;
+  }
+}
+
+TEST(KernelFile, EveryFieldIsInTheText) {
+  // Changing one field changes the text: what no key holds would be lost from certificates.
+  const KernelModel base = preset("hopper");
+  const std::string text = canonical_text(base);
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 100; ++i) {
+    const KernelModel other = random_model(random);
+    const auto swapped = [&](auto member) {
+      KernelModel m = base;
+      m.*member = other.*member;
+      if (!(m == base) && !find_problem(m)) {
+        EXPECT_NE(canonical_text(m), text);
+      }
+    };
+    swapped(&KernelModel::operand);
+    swapped(&KernelModel::scale);
+    swapped(&KernelModel::centring);
+    swapped(&KernelModel::score);
+    swapped(&KernelModel::exponent);
+    swapped(&KernelModel::exp2);
+    swapped(&KernelModel::p);
+    swapped(&KernelModel::denominator);
+    swapped(&KernelModel::numerator);
+    swapped(&KernelModel::normalise);
+    swapped(&KernelModel::stabilizer);
+    swapped(&KernelModel::gate);
+    swapped(&KernelModel::tiles);
+    swapped(&KernelModel::facts);
+  }
+}
+
+TEST(KernelFile, AnyBytesGiveAModelOrAnError) {
+  std::mt19937_64 random(3);
+  const std::string text = canonical_text(preset("fp16-everywhere"));
+  int models = 0;
+  const auto attempt = [&](const std::string& bytes) {
+    try {
+      const KernelModel m = parse_kernel(bytes, "bytes");
+      EXPECT_FALSE(find_problem(m));
+      EXPECT_EQ(parse_kernel(canonical_text(m), "again"), m);
+      ++models;
+    } catch (const InputError& e) {
+      const std::string what = e.what();
+      EXPECT_TRUE(what.starts_with("bytes:")) << what;
+      EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+    }
+  };
+  for (std::size_t n = 0; n < text.size(); n += 3) attempt(text.substr(0, n));
+  for (int i = 0; i < 1500; ++i) {
+    std::string bytes = text;
+    for (std::size_t flips = 1 + random() % 3; flips > 0; --flips) {
+      bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
+    }
+    attempt(bytes);
+  }
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes(random() % 200, ' ');
+    for (char& c : bytes) c = static_cast<char>(random());
+    attempt(bytes);
+  }
+  EXPECT_GT(models, 0);
+}
+
+TEST(KernelFile, ExamplesLoad) {
+  const char* root = std::getenv("HEADROOM_SOURCE_ROOT");
+  ASSERT_NE(root, nullptr);
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(root) / "examples/kernels")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++files;
+    EXPECT_NO_THROW({
+      const KernelModel m = load_kernel(entry.path().string());
+      EXPECT_EQ(parse_kernel(canonical_text(m), "again"), m);
+    }) << entry.path();
+  }
+  EXPECT_GE(files, 5);
+}
+
+TEST(Orders, TextAndBack) {
+  for (const std::string text :
+       {"sequential", "tile:64", "pairwise", "lanes:4", "matrix-unit:25:16", "any"}) {
+    EXPECT_EQ(to_text(parse_order(text)), text);
+  }
+  EXPECT_EQ(parse_order("matrix-unit:25:16").fraction_bits, 25);
+  EXPECT_EQ(parse_order("matrix-unit:25:16").size, 16);
+  for (const std::string text :
+       {"", "tile", "tile:", "tile:-1", "tile:+1", "tile:01", "tile:1x", "tile:99999999999",
+        "matrix-unit:25", "matrix-unit::16", "lanes:0", "Any", "any "}) {
+    EXPECT_THROW(parse_order(text), std::invalid_argument) << text;
+  }
+}
+
+TEST(Validate, NamesKernelAndKey) {
+  KernelModel m = preset("hopper");
+  m.operand = fp64;
+  try {
+    validate(m);
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "kernel hopper: operand: found fp64, expected one of fp32, fp16, bf16");
+  }
+  EXPECT_THROW(canonical_text(m), InputError);
+  m = preset("hopper");
+  m.facts.push_back(m.facts.front());
+  EXPECT_TRUE(find_problem(m));
+  m = preset("hopper");
+  m.name = "two\nlines";
+  EXPECT_TRUE(find_problem(m));
+  m = preset("hopper");
+  m.gate.vmax = std::nan("");
+  EXPECT_TRUE(find_problem(m));
+  m = preset("hopper");
+  m.normalise.reciprocal_max_error_ulps = HUGE_VAL;
+  EXPECT_TRUE(find_problem(m));
+}
+
+}  // namespace
+}  // namespace headroom
