@@ -29,7 +29,8 @@ struct LogBounds {
 /// log2 of the sum, plus the shift.
 /// Requires x_lo <= x_hi, shift an integer with |shift| <= exp2_shift_limit.
 /// 0 gives -infinity, +infinity +infinity; [-infinity, +infinity] if x_lo < 0 or an end is NaN.
-/// Tightness: exact (lo = hi) for x a power of two, else hi - lo <= 2 log2_absolute_error + 2 ulp.
+/// Tightness: exact (lo = hi) for x a power of two, else hi - lo <= 2 log2_absolute_error + 2 ulp
+/// of the larger end.
 /// Works in any rounding mode (opens NearestRounding).
 LogBounds log2_bounds(double x_lo, double x_hi, double shift = 0);
 
