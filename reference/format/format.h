@@ -104,17 +104,17 @@ constexpr bool valid(const Format& f) {
          f.emin == 1 - f.bias();
 }
 
-inline constexpr Format fp64{53, -1022, 1023, Specials::ieee, "fp64"};  // IEEE 754 binary64
-inline constexpr Format fp32{24, -126, 127, Specials::ieee, "fp32"};    // IEEE 754 binary32
-inline constexpr Format tf32{11, -126, 127, Specials::ieee, "tf32"};    // NVIDIA TF32, 19 bits
-inline constexpr Format fp16{11, -14, 15, Specials::ieee, "fp16"};      // IEEE 754 binary16
-inline constexpr Format bf16{8, -126, 127, Specials::ieee, "bf16"};     // bfloat16
+inline constexpr Format fp64{53, -1022, 1023, Specials::ieee, "fp64"};   // IEEE 754 binary64
+inline constexpr Format fp32{24, -126, 127, Specials::ieee, "fp32"};     // IEEE 754 binary32
+inline constexpr Format tf32{11, -126, 127, Specials::ieee, "tf32"};     // NVIDIA TF32, 19 bits
+inline constexpr Format fp16{11, -14, 15, Specials::ieee, "fp16"};       // IEEE 754 binary16
+inline constexpr Format bf16{8, -126, 127, Specials::ieee, "bf16"};      // bfloat16
 inline constexpr Format e4m3fn{4, -6, 8, Specials::nan_only, "e4m3fn"};  // OCP OFP8 E4M3
 inline constexpr Format e5m2{3, -14, 15, Specials::ieee, "e5m2"};        // OCP OFP8 E5M2
 inline constexpr Format e2m1{2, 0, 2, Specials::none, "e2m1"};           // OCP MX FP4
 
 /// Every named format, widest first.
-inline constexpr const Format* all_formats[] = {&fp64, &fp32, &tf32, &fp16,
+inline constexpr const Format* all_formats[] = {&fp64, &fp32,   &tf32, &fp16,
                                                 &bf16, &e4m3fn, &e5m2, &e2m1};
 
 static_assert(valid(fp64) && fp64.bits() == 64 && fp64.max_finite_code() == 0x7fefffffffffffff);
