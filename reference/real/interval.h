@@ -22,9 +22,9 @@ enum class Tri : unsigned char { no, yes, unknown };
 class Interval {
  public:
   Interval() : v_(0.0) {}
-  /// The exact value of a double. NaN becomes (-inf, inf).
+  /// The exact value of a double, infinities included. NaN becomes (-inf, inf).
   Interval(double exact)  // NOLINT(google-explicit-constructor): exact, so no information is lost
-      : v_(std::isnan(exact) ? Native::largest() : Native(exact)) {}
+      : v_(std::isnan(exact) ? Native::largest() : Native(exact, exact)) {}
   Interval(double lo, double hi) : v_(lo <= hi ? Native(lo, hi) : Native::largest()) {
     assert(!(lo > hi));
   }
