@@ -22,6 +22,8 @@ struct Head {
   std::string layout;  ///< "nd", "hnd", "bhnd", "bnhd"
 
   Matrix q, k, v;
+  /// The rows as stored in the file; set only after `--cast` (else q, k, v are those rows).
+  Matrix file_q, file_k, file_v;
   /// Formats as stored in the file; differ from q.format() only after `--cast`.
   Format stored_q{fp32}, stored_k{fp32}, stored_v{fp32};
   bool was_cast = false;
@@ -34,6 +36,10 @@ struct Head {
   /// What is legal but looks wrong, one line each: an implausible scale, values that overflowed in
   /// a cast, tensors beside this head that nothing reads. A verdict does not depend on them.
   std::vector<std::string> warnings;
+
+  const Matrix& stored_rows_q() const { return was_cast ? file_q : q; }
+  const Matrix& stored_rows_k() const { return was_cast ? file_k : k; }
+  const Matrix& stored_rows_v() const { return was_cast ? file_v : v; }
 
   std::int64_t queries() const { return q.rows(); }
   std::int64_t keys() const { return k.rows(); }

@@ -478,6 +478,11 @@ void add_heads(std::vector<Head>& heads, const Triple& triple, const LoadOptions
       head.stored_v = v.tensor->format;
       head.was_cast = !(head.stored_q == head.q.format() && head.stored_k == head.k.format() &&
                         head.stored_v == head.v.format());
+      if (head.was_cast) {
+        head.file_q = q.matrix(triple.files[0], b, h);
+        head.file_k = k.matrix(triple.files[1], b, head.kv_head);
+        head.file_v = v.matrix(triple.files[2], b, head.kv_head);
+      }
       set_scale(head, file, options);
       set_mask(head, file, options, triple.where(0));
       set_length(head, q.batch, file, options, triple.where(1));

@@ -1,0 +1,242 @@
+#include "certify/certify.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include <oneapi/tbb/parallel_for.h>
+
+#include "bounds/sums.h"
+#include "certify/path_claims.h"
+
+namespace headroom {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// How bad an outcome is for a verdict.
+bool all_required(const std::vector<Claim>& claims, ClaimOutcome outcome) {
+  return std::all_of(claims.begin(), claims.end(), [&](const Claim& c) {
+    return !c.required || c.outcome() == outcome;
+  });
+}
+bool any_required(const std::vector<Claim>& claims, ClaimOutcome outcome) {
+  return std::any_of(claims.begin(), claims.end(), [&](const Claim& c) {
+    return c.required && c.outcome() == outcome;
+  });
+}
+
+/// The required claim of this outcome with the least margin; nullptr if there is none.
+const Claim* binding_claim(const std::vector<Claim>& claims, ClaimOutcome outcome) {
+  const Claim* least = nullptr;
+  for (const Claim& claim : claims) {
+    if (!claim.required || claim.outcome() != outcome || claim.kind == LimitKind::none) continue;
+    if (least == nullptr || claim.margin_bits() < least->margin_bits()) least = &claim;
+  }
+  return least;
+}
+
+void decide_by(HeadReport& report, const std::vector<Claim>& claims, Verdict if_all_hold,
+               const std::string& path) {
+  ClaimOutcome deciding = ClaimOutcome::holds;
+  if (any_required(claims, ClaimOutcome::fails)) {
+    report.verdict = Verdict::refuted;
+    deciding = ClaimOutcome::fails;
+    report.reason = path + " fails";
+  } else if (!all_required(claims, ClaimOutcome::holds)) {
+    report.verdict = Verdict::undecided;
+    deciding = ClaimOutcome::unknown;
+    report.reason = "bounds and exact evaluation do not decide " + path;
+  } else {
+    report.verdict = if_all_hold;
+    report.reason = if_all_hold == Verdict::certified ? path + " holds every claim"
+                                                      : "the gate refuses; " + path + " holds";
+  }
+  if (const Claim* claim = binding_claim(claims, deciding)) {
+    report.binding = claim->id;
+    report.margin_bits = claim->margin_bits();
+  } else {
+    report.margin_bits = infinity;
+  }
+}
+
+void weaken_status(HeadReport& report) {
+  report.status = report.assumptions.empty() ? ClaimStatus::enclosed : ClaimStatus::assumed;
+}
+
+HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                       const CertifyOptions& options, const Operands& operands,
+                       const HeadScan& scan, const GateNorms& joined) {
+  HeadReport report;
+  report.id = head.id;
+  report.policy = options.policy;
+  report.keys = head.keys();
+  report.queries = head.queries();
+  report.channels = head.channels();
+  report.value_channels = head.value_channels();
+  for (const MachineFact& fact : kernel.facts) {
+    if (fact.evidence == Evidence::assumed) {
+      report.assumptions.push_back(fact.id + ": " + fact.text);
+    }
+  }
+  weaken_status(report);
+
+  if (!scan.finite) {
+    Claim finite;
+    finite.id = "operand.finite";
+    finite.kind = LimitKind::at_most;
+    finite.value = Interval(1.0);
+    finite.limit = 0;
+    finite.note = scan.non_finite_where;
+    report.claims.push_back(finite);
+    report.verdict = Verdict::refuted;
+    report.reason = "the data hold NaN or infinity: " + scan.non_finite_where;
+    report.binding = finite.id;
+    report.margin_bits = finite.margin_bits();
+    report.gate_accepts = Tri::no;
+    return report;
+  }
+  report.most_visible = scan.most_visible;
+  report.v_magnitude = scan.v_magnitude;
+  report.query_norm = scan.query_norm.hi();
+  report.radius = scan.radius.hi();
+  report.key_norm = scan.key_norm.hi();
+
+  const PathContext context{up, head, kernel, operands, scan, options};
+  const auto take_online = [&](Verdict if_all_hold) {
+    PathResult online = online_path_claims(context);
+    report.stabilizer = "online";
+    report.rows_evaluated += online.rows_evaluated;
+    report.rows_undecided = online.rows_undecided;
+    decide_by(report, online.claims, if_all_hold, "online softmax");
+    report.claims = std::move(online.claims);
+  };
+  if (options.policy == Policy::online) {
+    take_online(Verdict::certified);
+    return report;
+  }
+
+  const std::unique_ptr<FixedStabilizer> stabilizer = make_fixed_stabilizer(
+      up, options.policy, head, kernel, operands, scan, joined, options.eps);
+  report.stabilizer = std::string(stabilizer->name());
+  report.cap = stabilizer->cap();
+  report.has_gate = true;
+  const FixedStabilizer::Gate gate = stabilizer->gate();
+  report.gate_value = gate.value;
+  report.gate_limit = gate.limit;
+  report.gate_accepts = gate.accepts;
+  report.gate_note = gate.note;
+
+  // The sound policy's gate is the certificate itself: it takes the fixed path only where the
+  // bounds alone hold every claim, so nothing needs exact evaluation there.
+  CertifyOptions bounds_only = options;
+  bounds_only.evaluate_rows = 0;
+  const bool sound = options.policy == Policy::clis;
+  const PathContext fixed_context{up,       head, kernel,
+                                  operands, scan, sound ? bounds_only : options};
+  if (!sound && gate.accepts == Tri::no) {
+    take_online(Verdict::fallback);
+    return report;
+  }
+  PathResult fixed = fixed_path_claims(fixed_context, *stabilizer);
+  report.rows_evaluated = fixed.rows_evaluated;
+  report.rows_undecided = fixed.rows_undecided;
+  const bool holds = all_required(fixed.claims, ClaimOutcome::holds);
+  if (sound) {
+    if (holds) {
+      report.gate_accepts = Tri::yes;
+      decide_by(report, fixed.claims, Verdict::certified, "the fixed stabilizer");
+      report.claims = std::move(fixed.claims);
+      return report;
+    }
+    report.gate_accepts = Tri::no;
+    if (const Claim* claim = binding_claim(fixed.claims, ClaimOutcome::fails)) {
+      report.gate_note = claim->id;
+    } else if (const Claim* open = binding_claim(fixed.claims, ClaimOutcome::unknown)) {
+      report.gate_note = open->id;
+    }
+    report.fixed_claims = std::move(fixed.claims);
+    take_online(Verdict::fallback);
+    return report;
+  }
+  if (gate.accepts == Tri::unknown) {
+    decide_by(report, fixed.claims, Verdict::certified, "the fixed stabilizer");
+    report.claims = std::move(fixed.claims);
+    report.verdict = Verdict::undecided;
+    report.reason = "the kernel's gate may go either way within its own rounding";
+    report.binding = "gate.conservative";
+    report.margin_bits = gate.limit - gate.value.hi();
+    return report;
+  }
+  decide_by(report, fixed.claims, Verdict::certified, "the fixed stabilizer");
+  report.claims = std::move(fixed.claims);
+  // Would the sound gate have taken this stabilizer, at its own C?
+  const FixedStabilizer::Gate sound_gate = stabilizer->sound_gate();
+  Claim conservative;
+  conservative.id = "gate.conservative";
+  conservative.required = false;
+  conservative.kind = LimitKind::at_most;
+  conservative.value = sound_gate.value;
+  conservative.limit = sound_gate.limit;
+  conservative.note = "the kernel's gate accepts; the sound gate at its C";
+  report.claims.push_back(conservative);
+  return report;
+}
+
+}  // namespace
+
+std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const KernelModel& kernel,
+                                      const CertifyOptions& options,
+                                      const std::function<void(std::size_t)>& progress) {
+  struct Prepared {
+    std::unique_ptr<Operands> operands;
+    HeadScan scan;
+  };
+  std::vector<Prepared> prepared(heads.size());
+  oneapi::tbb::parallel_for(std::size_t{0}, heads.size(), [&](std::size_t i) {
+    const UpwardRounding up;
+    prepared[i].operands = std::make_unique<Operands>(up, heads[i], kernel);
+    prepared[i].scan = scan_head(up, heads[i], kernel, *prepared[i].operands);
+  });
+
+  // A gate whose unit is a head over its batch entries sees the norms of all of them.
+  std::map<std::tuple<std::string, std::string, std::int64_t>, GateNorms> over_batch;
+  const auto own_norms = [&](std::size_t i) {
+    const HeadScan& scan = prepared[i].scan;
+    if (!scan.finite) {  // NaN or Inf never passes a gate, nor do its batch neighbours
+      return GateNorms{Interval(infinity), Interval(infinity), infinity};
+    }
+    return GateNorms{scan.query_norm, scan.radius, scan.v_magnitude};
+  };
+  const bool joint = kernel.gate.unit == GateUnit::head_over_batch;
+  const auto key = [&](std::size_t i) {
+    return std::make_tuple(heads[i].file, heads[i].prefix, heads[i].query_head);
+  };
+  if (joint) {
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      const UpwardRounding up;
+      const auto [it, fresh] = over_batch.emplace(key(i), own_norms(i));
+      if (!fresh) it->second = join(it->second, own_norms(i));
+    }
+  }
+  std::vector<HeadReport> reports(heads.size());
+  std::atomic<std::size_t> finished{0};
+  oneapi::tbb::parallel_for(std::size_t{0}, heads.size(), [&](std::size_t i) {
+    const UpwardRounding up;
+    reports[i] = certify_one(up, heads[i], kernel, options, *prepared[i].operands,
+                             prepared[i].scan, joint ? over_batch.at(key(i)) : own_norms(i));
+    if (progress) progress(++finished);
+  });
+  return reports;
+}
+
+HeadReport certify_head(const Head& head, const KernelModel& kernel,
+                        const CertifyOptions& options) {
+  return certify_heads({head}, kernel, options).front();
+}
+
+}  // namespace headroom

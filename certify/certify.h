@@ -1,0 +1,70 @@
+// Certify heads: gate, claims, exact evaluation of what the bounds leave open, verdict.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "certify/claim.h"
+#include "certify/policy.h"
+#include "reference/head/head.h"
+#include "reference/model/kernel_model.h"
+
+namespace headroom {
+
+struct CertifyOptions {
+  Policy policy = Policy::clis;
+  /// Limit of mass.lost, and the guard bits of the gate; product.flush is held to it too.
+  double eps = 0x1p-10;
+  /// Limit of output.error (absolute); reported only if unset.
+  std::optional<double> max_error;
+  /// Rows evaluated exactly at most, worst first, where bounds do not decide a claim.
+  std::int64_t evaluate_rows = 64;
+  /// Exactly evaluated scores at most, a head.
+  std::int64_t evaluate_scores = std::int64_t{1} << 22;
+};
+
+/// What was found for one head.
+struct HeadReport {
+  std::string id;
+  Policy policy = Policy::clis;
+  Verdict verdict = Verdict::undecided;
+  std::string reason;       ///< one line: what decided it
+  std::string binding;      ///< id of the claim with the least margin among those that decided
+  double margin_bits = 0;   ///< its margin
+  ClaimStatus status = ClaimStatus::enclosed;  ///< the weakest of the deciding claims
+
+  /// The gate before the loop; empty name for `online`.
+  std::string stabilizer;   ///< of the path that `claims` are about
+  double cap = 0;           ///< C
+  bool has_gate = false;
+  Interval gate_value{0.0};
+  double gate_limit = 0;
+  Tri gate_accepts = Tri::unknown;
+  std::string gate_note;
+  /// The gate's value as the kernel itself computes it, bit by bit, in sequential order.
+  bool has_kernel_gate = false;
+  double kernel_gate_value = 0;
+
+  std::vector<Claim> claims;           ///< of the path taken
+  std::vector<Claim> fixed_claims;     ///< of the refused fixed path, if the gate refused
+  std::vector<std::string> assumptions;
+  std::int64_t keys = 0, queries = 0, channels = 0, value_channels = 0;
+  std::int64_t most_visible = 0, rows_evaluated = 0, rows_undecided = 0;
+  double v_magnitude = 0, query_norm = 0, radius = 0, key_norm = 0;
+};
+
+/// One report a head, in order. Heads are independent but for gates whose unit is head over batch.
+/// `progress` is called from worker threads with the number of heads finished.
+/// Never throws for a numerical outcome.
+std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const KernelModel& kernel,
+                                      const CertifyOptions& options,
+                                      const std::function<void(std::size_t)>& progress = {});
+
+/// The same for one head whose gate is its own.
+HeadReport certify_head(const Head& head, const KernelModel& kernel,
+                        const CertifyOptions& options);
+
+}  // namespace headroom

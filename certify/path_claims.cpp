@@ -1,0 +1,717 @@
+#include "certify/path_claims.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "bounds/exp2_unit.h"
+#include "bounds/lost_mass.h"
+#include "bounds/output_error.h"
+#include "bounds/row_mass.h"
+#include "bounds/score.h"
+#include "bounds/stabilizer.h"
+#include "bounds/sums.h"
+#include "certify/row_execution.h"
+
+namespace headroom {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+const Interval unknown_log2(-infinity, infinity);
+
+/// A quantity's enclosure on one row, for every claim that is made row by row.
+struct RowFacts {
+  Interval score_range = unknown_log2;
+  Interval exponent = unknown_log2;     ///< largest x^, as stored
+  Interval weight = unknown_log2;       ///< log2 of the largest stored P
+  Interval denominator = unknown_log2;  ///< log2 of the largest partial sum of l
+  Interval final_l = unknown_log2;      ///< log2 of the final l
+  Interval numerator = unknown_log2;    ///< log2 of the largest partial sum of O
+  Interval lost{0.0, 1.0};
+  Interval flush{0.0, infinity};
+  Interval mask{0.0, infinity};
+  std::int64_t key = -1;
+};
+
+/// What a row's facts are computed from; log2 units.
+struct RowInputs {
+  std::int64_t row = -1;
+  std::int64_t visible = 0;
+  Upper<Log2> exponent;      ///< bound of x^ before its rounding
+  Lower<Log2> mean_exponent; ///< zbar - mu - e
+  Lower<Log2> padding_mass;  ///< unused unless keys are padded
+  Interval mu{0.0};
+  double mean_score_lo = 0;
+  double score_error = 0;
+};
+
+struct Limits {
+  double exponent;      ///< largest exponent whose exp2 is finite
+  double weight;        ///< log2 of P's largest finite number
+  double denominator;   ///< log2 of l's largest finite number
+  double numerator;     ///< log2 of O's largest finite number
+  double final_l_most;  ///< the reciprocal stays normal
+  double final_l_least; ///< l is nonzero, its reciprocal finite, its guard idle
+  double flush_exponent;  ///< weights from here on survive exp2, P and l, the unit's error included
+};
+
+Limits limits_of(const UpwardRounding& up, const KernelModel& kernel) {
+  const Interval eps(exp2_relative_error(kernel.exp2).value());
+  Limits limits{};
+  limits.exponent =
+      (Interval(exp2_limit(up, kernel.exp2).value()) - log2(Interval(1.0) + eps)).lo();
+  limits.weight = log2_max_finite(up, kernel.p.format).value();
+  limits.denominator = log2_max_finite(up, kernel.denominator.format).value();
+  limits.numerator = log2_max_finite(up, kernel.numerator.format).value();
+  limits.final_l_most = limits.denominator;
+  limits.final_l_least =
+      flush_exponent(kernel.denominator.format, kernel.denominator.flush_to_zero);
+  const Format& f = kernel.denominator.format;
+  if (kernel.normalise.division == Division::reciprocal) {
+    if (kernel.normalise.reciprocal_flush_to_zero) {
+      limits.final_l_most =
+          -f.emin - (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
+    }
+    // RN(1 / l) is finite only from 2^-(emax + 1) and half an ulp of the largest number upward
+    const Interval least = log2(exp2(Interval(-f.emax - 1)) *
+                                (Interval(1.0) + Interval(std::ldexp(2.0, 1 - f.precision))));
+    limits.final_l_least = std::max(limits.final_l_least, least.hi());
+  }
+  if (kernel.normalise.guard == DenominatorGuard::maximum && kernel.normalise.guard_value > 0) {
+    limits.final_l_least =
+        std::max(limits.final_l_least, log2(Interval(kernel.normalise.guard_value)).hi());
+  }
+  const int flush = std::max({exp2_flush_exponent(kernel.exp2), weight_flush_exponent(kernel.p),
+                              flush_exponent(f, kernel.denominator.flush_to_zero)});
+  limits.flush_exponent = (Interval(flush) - log2(Interval(1.0) - eps)).hi();
+  return limits;
+}
+
+class PathBuilder {
+ public:
+  PathBuilder(const PathContext& context, bool online)
+      : c_(context),
+        online_(online),
+        limits_(limits_of(context.up, context.kernel)),
+        eps_(context.options.eps) {}
+
+  PathResult build(const FixedStabilizer* stabilizer);
+
+ private:
+  // Row level -------------------------------------------------------------------------------
+  double row_score_error(const RowScan& row) const {
+    return score_error(c_.up, c_.kernel, c_.operands, Upper<Absolute>(row.norm.hi()),
+                       Upper<Absolute>(c_.scan.key_norm.hi()))
+        .value();
+  }
+  RowInputs fixed_inputs(std::int64_t row, const FixedStabilizer& stabilizer) const;
+  RowInputs online_inputs(std::int64_t row) const;
+  RowFacts bound(const RowInputs& in) const;
+  void refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const;
+  Upper<Relative> lost_by_flush(const RowInputs& in, double log2_least_l) const;
+  Interval rounded_exponent(const Interval& x) const {
+    return rounded(c_.up, c_.kernel.exponent.format, x, false);
+  }
+  bool decided(const RowFacts& facts) const;
+
+  // Claims ----------------------------------------------------------------------------------
+  std::vector<Claim> row_claims(const RowFacts& facts, const RowInputs& in) const;
+  static void merge(std::vector<Claim>& worst, const std::vector<Claim>& row);
+  void head_claims(std::vector<Claim>& claims, const FixedStabilizer* stabilizer) const;
+  void output_claims(std::vector<Claim>& claims) const;
+  std::int64_t added(std::int64_t visible) const { return visible + c_.scan.padding_keys; }
+  std::int64_t rescales(std::int64_t visible) const {
+    if (!online_) return 0;
+    const std::int64_t tile = std::max(1, c_.kernel.tiles.keys);
+    return (visible + tile - 1) / tile;
+  }
+
+  const PathContext& c_;
+  bool online_;
+  Limits limits_;
+  double eps_;
+  std::vector<RowInputs> inputs_;
+};
+
+RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabilizer) const {
+  const RowScan& row = c_.scan.rows[static_cast<std::size_t>(i)];
+  RowInputs in;
+  in.row = i;
+  in.visible = row.visible;
+  in.score_error = row_score_error(row);
+  in.mu = stabilizer.mu(i);
+  in.mean_score_lo = row.mean_score.lo();
+  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));
+  if (c_.scan.padding_keys > 0) {  // zero keys have exponent 0 - mu
+    in.exponent = max(in.exponent, Upper<Log2>(-in.mu.lo()));
+  }
+  in.mean_exponent =
+      Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi()) -
+                   Interval(in.score_error))
+                      .lo());
+  return in;
+}
+
+RowInputs PathBuilder::online_inputs(std::int64_t i) const {
+  const RowScan& row = c_.scan.rows[static_cast<std::size_t>(i)];
+  const KernelModel& k = c_.kernel;
+  RowInputs in;
+  in.row = i;
+  in.visible = row.visible;
+  in.score_error = row_score_error(row);
+  in.mean_score_lo = row.mean_score.lo();
+  const Interval factor = abs(c_.operands.score_factor());
+  const Interval reach =
+      factor * row.norm * c_.scan.key_norm + Interval(in.score_error);  // |z^| at most
+  // Exponent of the maximum itself: a fused kernel subtracts the rounded product m c from the
+  // unrounded s c; a narrower store rounds m.
+  const auto half_ulp = [&](const Format& f) {
+    if (!std::isfinite(reach.hi())) return infinity;
+    const double magnitude = std::max(reach.hi(), std::ldexp(1.0, f.emin));
+    return std::ldexp(1.0, std::ilogb(magnitude) + 1 - f.precision);
+  };
+  double residual = 0;
+  if (k.exponent.fused && c_.operands.stored_score_factor() != 1) {
+    residual = half_ulp(k.score.accumulator.format);
+  }
+  if (k.stabilizer.store.precision < k.score.store.precision) {
+    residual = (Interval(residual) + Interval(half_ulp(k.stabilizer.store))).hi();
+  }
+  // Frames: tile maxima, alphas and the fused product are each rounded; their errors telescope to
+  // at most 4.2 u Z + 135 u beyond the residual (composed bound, online kernels).
+  const double frame =
+      (Interval(5.2) * Interval(half_ulp(k.exponent.format)) + Interval(residual) +
+       Interval(std::ldexp(135.0, -k.exponent.format.precision)))
+          .hi();
+  in.score_error = (Interval(in.score_error) + Interval(frame)).hi();
+  double top = residual;
+  // a raw maximum under a negative scale is the row's minimum
+  if (k.exponent.fused && c_.operands.stored_score_factor() < 0) {
+    top = (Interval(2.0) * reach + Interval(residual)).hi();
+  }
+  if (!k.exp2.monotone_at_integers) {  // rescale factors may exceed 1 by the unit's error
+    top = (Interval(top) + Interval(static_cast<double>(rescales(row.visible))) *
+                               log2(Interval(1.0) +
+                                    Interval(exp2_relative_error(k.exp2).value())))
+              .hi();
+  }
+  in.exponent = Upper<Log2>(top);
+  // the final m lies within the scores' error of the exact row maximum
+  const Interval most = row.centre_score +
+                        Interval((factor * row.norm * c_.scan.radius).hi()) +
+                        Interval(in.score_error) + Interval(residual);
+  in.mu = Interval((row.mean_score - Interval(in.score_error) - Interval(residual)).lo(),
+                   most.hi());
+  in.mean_exponent = Lower<Log2>(
+      (Interval(row.mean_score.lo()) - Interval(in.mu.hi()) - Interval(in.score_error)).lo());
+  in.padding_mass = Lower<Log2>(-residual);
+  return in;
+}
+
+Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_least_l) const {
+  const Lower<Log2> margin =
+      in.mean_exponent - Upper<Log2>(limits_.flush_exponent);
+  Upper<Relative> lost = lost_mass(c_.up, margin);
+  if (online_ && std::isfinite(log2_least_l)) {
+    lost = tighter(lost,
+                   lost_mass_by_count(
+                       c_.up, in.visible,
+                       Upper<Log2>((Interval(limits_.flush_exponent) + Interval(in.score_error)).hi()),
+                       Lower<Log2>(log2_least_l)));
+    // a rescale can flush what l held: at most 2^L a tile
+    lost = Upper<Relative>(
+        (Interval(lost.value()) +
+         Interval(lost_mass_by_count(c_.up, rescales(in.visible),
+                                     Upper<Log2>(flush_exponent(c_.kernel.denominator.format,
+                                                                c_.kernel.denominator
+                                                                    .flush_to_zero)),
+                                     Lower<Log2>(log2_least_l))
+                      .value()))
+            .hi());
+  }
+  return Upper<Relative>(std::min(1.0, lost.value()));
+}
+
+RowFacts PathBuilder::bound(const RowInputs& in) const {
+  const KernelModel& k = c_.kernel;
+  RowFacts facts;
+  const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
+  facts.key = c_.scan.radius_at;
+  facts.score_range =
+      Interval(-infinity, score_range(c_.up, k, c_.operands, Upper<Absolute>(row.norm.hi()),
+                                      Upper<Absolute>(c_.scan.key_norm.hi()))
+                              .value());
+  const double x = std::isfinite(in.exponent.value())
+                       ? rounded_exponent(Interval(in.exponent.value())).hi()
+                       : infinity;
+  facts.exponent = Interval(-infinity, x);
+  const Upper<Log2> e = exp2_upper(c_.up, k.exp2, Upper<Log2>(x));
+  const Upper<Log2> p = stored_weight(c_.up, k, e);
+  facts.weight = Interval(-infinity, p.value());
+  const std::int64_t n = added(in.visible);
+  const Upper<Log2> l =
+      partial_sums(c_.up, k.denominator, n, k.p.denominator_rounded ? max(p, e) : e).log2_largest;
+  facts.denominator = Interval(-infinity, l.value());
+  if (c_.scan.v_magnitude > 0) {
+    const Interval v = log2(Interval(c_.scan.v_magnitude));
+    const Upper<Log2> exact = partial_sums(c_.up, k.numerator, n, p + Upper<Log2>(v.hi())).log2_largest;
+    const Upper<Log2> power =
+        partial_sums(c_.up, k.numerator, n,
+                     p + Upper<Log2>(ceil_log2_at_least_one(c_.scan.v_magnitude)))
+            .log2_largest;
+    facts.numerator = Interval(-infinity, tighter(exact, power).value());
+  } else {
+    facts.numerator = Interval(-infinity, -infinity);
+  }
+
+  // Lower bound of the computed l: kept mass, each kept weight at least (1 - eps) of the exact one.
+  const Interval eps(exp2_relative_error(k.exp2).value());
+  const bool narrow_l = k.denominator.format.precision < k.exp2.result.precision ||
+                        k.denominator.format.emin > k.exp2.result.emin;
+  const Interval kept_factor =
+      Interval(static_cast<double>(1 + rescales(in.visible))) * log2(Interval(1.0) - eps) -
+      Interval(k.p.denominator_rounded ? 1.0 : 0.0) - Interval(narrow_l ? 1.0 : 0.0) -
+      Interval(std::ldexp(1.0, -k.exponent.format.precision)) *
+          Interval(std::max(std::fabs(limits_.flush_exponent), std::fabs(x)) + 1);
+  const double g = accumulation_error(c_.up, k.denominator, n, rescales(in.visible)).value();
+  const Interval sum_factor = g < 1 ? log2(Interval(1.0) - Interval(g)) : unknown_log2;
+  double least = -infinity;
+  if (online_) {  // the row's maximum keeps E(-residual) in the final frame
+    least = (Interval(in.padding_mass.value()) + kept_factor + sum_factor).lo();
+  }
+  facts.lost = Interval(0.0, lost_by_flush(in, least).value());
+  if (facts.lost.hi() < 1) {
+    const Interval kept = log2(Interval(1.0) - Interval(facts.lost.hi()));
+    const Lower<Log2> mass = row_mass(c_.up, in.visible, in.mean_exponent);
+    least = std::max(least, (Interval(mass.value()) + kept + kept_factor + sum_factor).lo());
+  }
+  // A mean at or above the threshold keeps at least one key whole: l >= 2^L.
+  if (!online_ && (in.mean_exponent - Upper<Log2>(limits_.flush_exponent)).value() >= 0) {
+    least = std::max(least, static_cast<double>(exp2_flush_exponent(k.exp2)));
+  }
+  facts.final_l = Interval(least, l.value());
+  if (c_.scan.v_magnitude > 0) {
+    const double flush =
+        product_flush(c_.up, k, n + rescales(in.visible), Lower<Log2>(least)).value();
+    facts.flush = Interval(0.0, (Interval(flush) / Interval(c_.scan.v_magnitude)).hi());
+  } else {
+    facts.flush = Interval(0.0);
+  }
+  if (c_.scan.padding_keys > 0) {
+    // padded / exact l <= pad 2^(0 - mu) / (N 2^(zbar - mu)): mu cancels within its enclosure
+    const Interval log2_share =
+        log2(Interval(static_cast<double>(c_.scan.padding_keys))) -
+        log2(Interval(static_cast<double>(in.visible))) - Interval(in.mean_score_lo) +
+        log2(Interval(1.0) + eps);
+    facts.mask = Interval(0.0, exp2(log2_share).hi());
+  }
+  return facts;
+}
+
+void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const {
+  const auto meet = [](const Interval& a, const Interval& b) {
+    const double lo = std::max(a.lo(), b.lo());
+    const double hi = std::min(a.hi(), b.hi());
+    return lo <= hi ? Interval(lo, hi) : b;
+  };
+  facts.score_range = Interval(run.score_overflow_lo,
+                               std::max(facts.score_range.hi(), run.score_overflow_lo));
+  facts.key = run.max_key;
+  if (online_) {
+    // weights of earlier frames are larger: only the upper end of what is lost carries over
+    facts.lost = Interval(0.0, std::min(facts.lost.hi(), run.lost.hi()));
+    const double least = std::max(facts.final_l.lo(), run.log2_denominator.lo());
+    facts.final_l = Interval(least, facts.final_l.hi());
+    if (c_.scan.v_magnitude > 0) {
+      const double flush = product_flush(c_.up, c_.kernel, added(in.visible) + rescales(in.visible),
+                                         Lower<Log2>(least))
+                               .value();
+      facts.flush = Interval(
+          0.0, std::min(facts.flush.hi(),
+                        (Interval(flush) / Interval(c_.scan.v_magnitude)).hi()));
+    }
+    return;
+  }
+  facts.exponent = meet(facts.exponent, rounded_exponent(run.max_exponent));
+  if (c_.scan.padding_keys == 0) {
+    const Upper<Log2> e = exp2_upper(c_.up, c_.kernel.exp2, Upper<Log2>(facts.exponent.hi()));
+    facts.weight = Interval(facts.weight.lo(),
+                            std::min(facts.weight.hi(), stored_weight(c_.up, c_.kernel, e).value()));
+    facts.denominator = meet(facts.denominator, run.log2_denominator);
+    facts.final_l = meet(facts.final_l, run.log2_denominator);
+  } else {
+    facts.final_l = Interval(std::max(facts.final_l.lo(), run.log2_denominator.lo()),
+                             facts.final_l.hi());
+  }
+  facts.numerator = meet(facts.numerator, run.log2_numerator);
+  facts.lost = meet(facts.lost, run.lost);
+  facts.flush = meet(facts.flush, run.product_flush);
+}
+
+std::vector<Claim> PathBuilder::row_claims(const RowFacts& facts, const RowInputs& in) const {
+  std::vector<Claim> claims;
+  const auto add = [&](const char* id, ClaimUnit unit, LimitKind kind, const Interval& value,
+                       double limit, std::int64_t key = -1) {
+    Claim claim;
+    claim.id = id;
+    claim.unit = unit;
+    claim.kind = kind;
+    claim.value = value;
+    claim.limit = limit;
+    claim.row = in.row;
+    claim.key = key;
+    claims.push_back(std::move(claim));
+  };
+  add("score.range", ClaimUnit::log2, LimitKind::at_most, facts.score_range, 0,
+      c_.scan.key_norm_at);
+  add("exponent.upper", ClaimUnit::log2, LimitKind::at_most, facts.exponent, limits_.exponent,
+      facts.key);
+  add("p.range", ClaimUnit::log2, LimitKind::at_most, facts.weight, limits_.weight, facts.key);
+  add("l.range", ClaimUnit::log2, LimitKind::at_most, facts.denominator, limits_.denominator);
+  add("o.range", ClaimUnit::log2, LimitKind::at_most, facts.numerator, limits_.numerator);
+  add("l.nonzero", ClaimUnit::log2, LimitKind::at_least, facts.final_l, limits_.final_l_least);
+  Interval reciprocal = facts.final_l;
+  // one binade of caution is not evidence of failure
+  if (reciprocal.lo() <= -c_.kernel.denominator.format.emin &&
+      limits_.final_l_most < -c_.kernel.denominator.format.emin) {
+    reciprocal = Interval(std::min(reciprocal.lo(), limits_.final_l_most), reciprocal.hi());
+  }
+  add("normalise.range", ClaimUnit::log2, LimitKind::at_most, reciprocal, limits_.final_l_most);
+  add("mass.lost", ClaimUnit::relative, LimitKind::at_most, facts.lost, eps_);
+  add("product.flush", ClaimUnit::relative, LimitKind::at_most, facts.flush, eps_);
+  if (c_.scan.padding_keys > 0) {
+    add("mask.mass", ClaimUnit::relative, LimitKind::at_most, facts.mask, eps_);
+  }
+  return claims;
+}
+
+bool PathBuilder::decided(const RowFacts& facts) const {
+  for (const Claim& claim : row_claims(facts, {})) {
+    if (claim.outcome() != ClaimOutcome::holds) return false;
+  }
+  return true;
+}
+
+void PathBuilder::merge(std::vector<Claim>& worst, const std::vector<Claim>& row) {
+  if (worst.empty()) {
+    worst = row;
+    return;
+  }
+  for (std::size_t i = 0; i < worst.size(); ++i) {
+    Claim& w = worst[i];
+    const Claim& r = row[i];
+    // A failure binds before an open claim, an open claim before one that holds.
+    const auto rank = [](const Claim& claim) {
+      switch (claim.outcome()) {
+        case ClaimOutcome::fails:
+          return 2;
+        case ClaimOutcome::unknown:
+          return 1;
+        case ClaimOutcome::holds:
+          return 0;
+      }
+      return 0;
+    };
+    const bool upper = w.kind == LimitKind::at_most;
+    const bool worse = rank(r) != rank(w)
+                           ? rank(r) > rank(w)
+                           : (upper ? r.value.hi() > w.value.hi() : r.value.lo() < w.value.lo());
+    const Interval value = upper ? max(w.value, r.value) : min(w.value, r.value);
+    if (worse) {
+      w.row = r.row;
+      w.key = r.key;
+    }
+    w.value = value;
+  }
+}
+
+void PathBuilder::head_claims(std::vector<Claim>& claims,
+                              const FixedStabilizer* stabilizer) const {
+  const KernelModel& k = c_.kernel;
+  const auto add = [&](Claim claim) { claims.push_back(std::move(claim)); };
+  {
+    Claim finite;
+    finite.id = "operand.finite";
+    finite.value = Interval(0.0);
+    finite.note = "Q, K and V hold no NaN or infinity";
+    add(finite);
+  }
+  {
+    Claim error;
+    error.id = "score.error";
+    error.required = false;
+    double worst = 0, raw = 0;
+    for (const RowInputs& in : inputs_) {
+      const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
+      if (in.score_error >= worst) error.row = in.row;
+      worst = std::max(worst, in.score_error);
+      raw = std::max(raw, (Interval(in.score_error) + Interval(row.operand_error)).hi());
+    }
+    error.value = Interval(0.0, worst);
+    error.note = "largest error of a score, log2 units";
+    add(error);
+    Claim against_raw = error;
+    against_raw.reference = "raw";
+    against_raw.value = Interval(0.0, raw);
+    against_raw.note = "the same with the pre-rounding of operands";
+    add(against_raw);
+  }
+  double largest_mu = 0, largest_exponent = 0;
+  std::int64_t at = -1;
+  for (const RowInputs& in : inputs_) {
+    if (in.mu.magnitude() >= largest_mu) at = in.row;
+    largest_mu = std::max(largest_mu, in.mu.magnitude());
+    largest_exponent = std::max(largest_exponent, std::fabs(in.exponent.value()));
+  }
+  {
+    Claim defined;
+    defined.id = "exponent.defined";
+    defined.kind = LimitKind::at_most;
+    const double log2_mu = largest_mu > 0 ? log2(Interval(largest_mu)).hi() : -infinity;
+    defined.value = Interval(-infinity, log2_mu);
+    defined.limit = std::min(log2_max_finite(c_.up, k.stabilizer.store).value(),
+                             log2_max_finite(c_.up, k.exponent.format).value());
+    defined.row = at;
+    defined.note = "log2 |mu|: no term of mu overflows, so no exponent is inf - inf";
+    add(defined);
+  }
+  if (online_ && k.exponent.fused && c_.operands.stored_score_factor() == 0 &&
+      c_.head.visibility.kind != MaskKind::none) {
+    Claim defined;
+    defined.id = "exponent.defined";
+    defined.kind = LimitKind::at_most;
+    defined.value = Interval(0.0, 1.0);
+    defined.limit = 0;
+    defined.note = "masked scores times a zero scale are (-inf) * 0";
+    add(defined);
+  }
+  if (stabilizer != nullptr) {
+    Claim stored;
+    stored.id = "stabilizer.stored";
+    stored.required = false;
+    double excess = -infinity;
+    for (const RowInputs& in : inputs_) {
+      const double x = rounded_exponent(Interval(in.exponent.value())).hi();
+      if (x - stabilizer->cap() > excess) stored.row = in.row;
+      excess = std::max(excess, x - stabilizer->cap());
+    }
+    stored.value = Interval(-infinity, excess);
+    stored.kind = LimitKind::at_most;
+    stored.limit = 0;
+    stored.note = "largest stored exponent over C; the ranges use the exponent itself";
+    add(stored);
+  } else {
+    Claim correction;
+    correction.id = "correction.range";
+    correction.kind = LimitKind::at_most;
+    correction.required = k.exp2.monotone_at_integers;
+    correction.value = Interval(
+        0.0, k.exp2.monotone_at_integers
+                 ? 0.0
+                 : log2(Interval(1.0) + Interval(exp2_relative_error(k.exp2).value())).hi());
+    correction.limit = 0;
+    correction.note = "log2 of a rescale factor, per row; E(x) <= 1 for x <= 0";
+    add(correction);
+  }
+  {
+    Claim rounding;
+    rounding.id = "exponent.rounding";
+    rounding.required = false;
+    rounding.value = Interval(
+        0.0, (Interval(std::ldexp(1.0, -k.exponent.format.precision)) *
+              Interval(std::max(largest_exponent, std::fabs(limits_.flush_exponent))))
+                 .hi());
+    rounding.note = "largest rounding of an exponent that matters, log2 units";
+    add(rounding);
+  }
+  {
+    Claim unit;
+    unit.id = "exp2.contract";
+    unit.unit = ClaimUnit::relative;
+    unit.value = Interval(0.0, exp2_relative_error(k.exp2).value());
+    unit.status = k.exp2.evidence == Evidence::assumed ? ClaimStatus::assumed
+                                                       : ClaimStatus::enclosed;
+    unit.note = k.exp2.name + (k.exp2.source.empty() ? "" : ": " + k.exp2.source);
+    add(unit);
+  }
+  {
+    Claim absorption;
+    absorption.id = "sum.absorption";
+    absorption.kind = LimitKind::at_most;
+    const double n = static_cast<double>(std::max<std::int64_t>(1, added(c_.scan.most_visible)));
+    absorption.value = Interval(0.0, log2(Interval(n)).hi());
+    absorption.limit = std::min(log2(Interval(absorption_limit(k.denominator))).lo(),
+                                log2(Interval(absorption_limit(k.numerator))).lo());
+    absorption.note = "log2 of the terms added; equal terms beyond the limit are absorbed";
+    add(absorption);
+  }
+  if (c_.scan.empty_rows > 0) {
+    Claim empty;
+    empty.id = "empty.row";
+    empty.kind = LimitKind::at_most;
+    const bool right = k.tiles.empty_row == EmptyRowRule::zero;
+    empty.value = Interval(right ? 0.0 : 1.0);
+    empty.limit = 0;
+    empty.row = c_.scan.first_empty_row;
+    empty.note = right ? "rows without visible keys give O = 0, LSE = -inf"
+                       : "rows without visible keys do not give O = 0, LSE = -inf";
+    add(empty);
+  }
+}
+
+void PathBuilder::output_claims(std::vector<Claim>& claims) const {
+  // Blocks of rows, each with its worst inputs: a bound for every row in it.
+  const std::size_t block = std::max<std::size_t>(1, inputs_.size() / 1024);
+  Claim output, lse, output_range;
+  output.id = "output.error";
+  output.unit = ClaimUnit::absolute;
+  output.value = Interval(0.0);
+  output.required = c_.options.max_error.has_value();
+  if (output.required) {
+    output.kind = LimitKind::at_most;
+    output.limit = *c_.options.max_error;
+  }
+  lse.id = "lse.error";
+  lse.required = false;
+  lse.note = "error of LSE2, log2 units";
+  for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
+    OutputErrorInputs in;
+    double exponent_error = 0, mass = infinity;
+    std::int64_t row = inputs_[begin].row;
+    for (std::size_t i = begin; i < std::min(begin + block, inputs_.size()); ++i) {
+      const RowInputs& r = inputs_[i];
+      in.visible = std::max(in.visible, added(r.visible));
+      const double reach = std::max(std::fabs(r.exponent.value()),
+                                    std::fabs(limits_.flush_exponent)) + 1;
+      const Interval a = Interval(r.score_error) +
+                         Interval(std::ldexp(1.0, -c_.kernel.exponent.format.precision)) *
+                             Interval(reach);
+      exponent_error = std::max(exponent_error, a.hi());
+      double m = row_mass(c_.up, r.visible,
+                          Lower<Log2>((Interval(r.mean_score_lo) - Interval(r.mu.hi())).lo()))
+                     .value();
+      if (online_) m = std::max(m, -r.score_error - std::fabs(r.padding_mass.value()));
+      if (m < mass) row = r.row;
+      mass = std::min(mass, m);
+    }
+    in.exponent_error = Upper<Log2>(exponent_error);
+    in.log2_mass = Lower<Log2>(mass);
+    in.rescales = rescales(in.visible);
+    in.exp2_factors = 1 + static_cast<int>(std::min<std::int64_t>(in.rescales, 1 << 30));
+    in.vmax_abs = c_.scan.v_magnitude;
+    in.vmin = c_.scan.v_min;
+    in.vmax = c_.scan.v_max;
+    if (c_.scan.padding_keys > 0) {
+      in.vmin = std::min(in.vmin, 0.0);
+      in.vmax = std::max(in.vmax, 0.0);
+    }
+    const OutputError error = output_error(c_.up, c_.kernel, in);
+    const double total = error.defined ? error.total.value() : infinity;
+    if (total > output.value.hi()) {
+      output.value = Interval(0.0, total);
+      output.row = row;
+    }
+    const double lse_error = error.defined ? error.lse2.magnitude() : infinity;
+    if (lse_error > lse.value.hi()) {
+      lse.value = Interval(0.0, lse_error);
+      lse.row = row;
+    }
+  }
+  output.note = "against exact attention over the multiplied operands";
+  claims.push_back(output);
+  claims.push_back(lse);
+
+  // O / l stays within max |V| times the rounding of P, the sums and the division.
+  output_range.id = "normalise.range";
+  output_range.kind = LimitKind::at_most;
+  output_range.limit = std::min(log2_max_finite(c_.up, c_.kernel.normalise.output).value(),
+                                log2_max_finite(c_.up, c_.kernel.numerator.format).value());
+  output_range.note = "log2 of the largest output";
+  double largest = -infinity;
+  if (c_.scan.v_magnitude > 0) {
+    const std::int64_t n = added(c_.scan.most_visible);
+    const double g_o =
+        accumulation_error(c_.up, c_.kernel.numerator, n, rescales(n)).value();
+    const double g_l =
+        accumulation_error(c_.up, c_.kernel.denominator, n, rescales(n)).value();
+    // P is at most doubled by its rounding (least subnormal from half of it)
+    const Interval by_error = Interval(c_.scan.v_magnitude) + Interval(output.value.hi());
+    largest = g_l < 1 ? (log2(Interval(c_.scan.v_magnitude)) + Interval(1.0) +
+                         log2(Interval(1.0) + Interval(g_o)) - log2(Interval(1.0) - Interval(g_l)) +
+                         Interval(0.01))
+                            .hi()
+                      : infinity;
+    largest = std::min(largest, std::isfinite(by_error.hi())
+                                    ? (log2(by_error) + Interval(0.01)).hi()
+                                    : infinity);
+  }
+  output_range.value = Interval(-infinity, largest);
+  claims.push_back(output_range);
+}
+
+PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
+  PathResult result;
+  const auto rows = static_cast<std::int64_t>(c_.scan.rows.size());
+  inputs_.reserve(static_cast<std::size_t>(rows));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    if (c_.scan.rows[static_cast<std::size_t>(i)].visible == 0) continue;
+    inputs_.push_back(stabilizer != nullptr ? fixed_inputs(i, *stabilizer) : online_inputs(i));
+  }
+
+  // Bounds for every row; the rows they leave open, worst first.
+  std::vector<Claim> worst;
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const RowFacts facts = bound(inputs_[i]);
+    if (decided(facts)) {
+      merge(worst, row_claims(facts, inputs_[i]));
+    } else {
+      open.push_back(i);
+    }
+  }
+  std::sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
+    return inputs_[a].mean_exponent.value() < inputs_[b].mean_exponent.value();
+  });
+  std::int64_t scores_left = c_.options.evaluate_scores;
+  for (const std::size_t i : open) {
+    const RowInputs& in = inputs_[i];
+    RowFacts facts = bound(in);
+    if (result.rows_evaluated < c_.options.evaluate_rows && in.visible <= scores_left &&
+        std::isfinite(in.score_error)) {
+      Interval mu = in.mu;
+      if (online_) {
+        // the row's own maximum, known only once its scores are
+        const RowMaximum most =
+            row_maximum(c_.up, c_.operands, in.row, c_.head.visibility.visible(in.row).begin,
+                        c_.head.visibility.visible(in.row).end);
+        const double slack = (Interval(in.score_error) + Interval(-in.padding_mass.value())).hi();
+        mu = most.value + Interval(-slack, slack);
+      }
+      const RowExecution run = execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row,
+                                           mu, in.score_error);
+      refine(facts, in, run);
+      ++result.rows_evaluated;
+      scores_left -= in.visible;
+    }
+    if (!decided(facts)) ++result.rows_undecided;
+    merge(worst, row_claims(facts, in));
+  }
+  head_claims(result.claims, stabilizer);
+  for (Claim& claim : worst) result.claims.push_back(std::move(claim));
+  if (!inputs_.empty()) output_claims(result.claims);
+  return result;
+}
+
+}  // namespace
+
+PathResult fixed_path_claims(const PathContext& context, const FixedStabilizer& stabilizer) {
+  return PathBuilder(context, false).build(&stabilizer);
+}
+
+PathResult online_path_claims(const PathContext& context) {
+  return PathBuilder(context, true).build(nullptr);
+}
+
+}  // namespace headroom

@@ -1,0 +1,361 @@
+#include "certify/policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "bounds/exp2_unit.h"
+#include "bounds/lost_mass.h"
+#include "bounds/norms.h"
+#include "bounds/score.h"
+#include "bounds/stabilizer.h"
+#include "bounds/sums.h"
+#include "reference/input_error.h"
+
+namespace headroom {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct PolicyName {
+  Policy policy;
+  std::string_view name;
+};
+constexpr PolicyName policy_names[] = {{Policy::clis, "clis"},
+                                       {Policy::clis_alg1, "clis-alg1"},
+                                       {Policy::fixed_m, "fixed-m"},
+                                       {Policy::fixed_m_n, "fixed-m-n"},
+                                       {Policy::online, "online"}};
+
+/// Half an ulp of the largest magnitude of `value` in a format: what rounding to nearest can take
+/// away.
+double half_ulp(const Format& format, const Interval& value) {
+  const double magnitude = std::max(value.magnitude(), std::ldexp(1.0, format.emin));
+  if (!std::isfinite(magnitude)) return infinity;
+  return std::ldexp(1.0, std::ilogb(magnitude) + 1 - format.precision);
+}
+
+/// What the fixed-stabilizer policies share: norms, centres, and how mu is rounded when stored.
+class NormStabilizer : public FixedStabilizer {
+ public:
+  NormStabilizer(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                 const Operands& operands, const HeadScan& scan, const GateNorms& joined, double eps)
+      : up_(up),
+        head_(head),
+        kernel_(kernel),
+        operands_(operands),
+        scan_(scan),
+        joined_(joined),
+        eps_(eps),
+        factor_(abs(operands.score_factor())) {
+    if (kernel.centring.keys == Centring::virtual_) {
+      const std::vector<double> origin(operands.stored_mean().size());
+      const Interval centre_norm = distance(up, origin, origin, operands.stored_mean());
+      centre_error_per_row_ = [this, centre_norm](const RowScan& row) {
+        return score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
+                           Upper<Absolute>(centre_norm.hi()))
+            .value();
+      };
+    } else {
+      centre_error_per_row_ = [](const RowScan&) { return 0.0; };
+    }
+  }
+
+  Interval mu(std::int64_t row) const override {
+    const RowScan& r = scan_.rows[static_cast<std::size_t>(row)];
+    const double e = centre_error_per_row_(r);
+    return rounded(up_, kernel_.stabilizer.store,
+                   base(row) + r.centre_score + Interval(-e, e), kernel_.stabilizer.round_up);
+  }
+
+  Upper<Log2> largest_exponent(std::int64_t row, Upper<Log2> score_error) const override {
+    const RowScan& r = scan_.rows[static_cast<std::size_t>(row)];
+    // z^ <= t + |f| ||q|| radius + e and mu >= base + t^ - rounding: the centre's score t cancels
+    // but for the error of its computed value t^ (theory: the same centre in both).
+    const double centre_error = centre_error_per_row_(r);
+    const Interval b = base(row);
+    double rounding = 0;
+    if (!kernel_.stabilizer.round_up) {
+      const Interval unrounded = b + r.centre_score + Interval(-centre_error, centre_error);
+      rounding = half_ulp(kernel_.stabilizer.store, unrounded);
+      // a value that the format holds is not rounded
+      const Interval stored = rounded(up_, kernel_.stabilizer.store, unrounded, false);
+      if (unrounded.is_point() && stored.is_point() && stored.lo() == unrounded.lo()) rounding = 0;
+    }
+    const Interval spread = factor_ * r.norm * scan_.radius;
+    const Interval top = Interval(spread.hi()) - Interval(b.lo()) + Interval(score_error.value()) +
+                         Interval(centre_error) + Interval(rounding);
+    return Upper<Log2>(top.hi());
+  }
+
+  Gate sound_gate() const override {
+    Interval worst(-infinity, -infinity);
+    for (std::size_t i = 0; i < scan_.rows.size(); ++i) {
+      const RowScan& row = scan_.rows[i];
+      if (row.visible == 0) continue;
+      const double e = score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
+                                   Upper<Absolute>(scan_.key_norm.hi()))
+                           .value();
+      worst = max(worst, mu(static_cast<std::int64_t>(i)) + Interval(cap()) + Interval(e) -
+                             row.mean_score);
+    }
+    const Interval unit_error(exp2_relative_error(kernel_.exp2).value());
+    const double flush =
+        std::max(exp2_flush_exponent(kernel_.exp2), weight_flush_exponent(kernel_.p));
+    const Interval limit = Interval(cap()) - Interval(flush) -
+                           Interval(guard_bits(up_, eps_).value()) +
+                           log2(Interval(1.0) - unit_error);
+    return decide(worst, limit.lo());
+  }
+
+ protected:
+  /// mu before the centre's score is added and before the rounding to the store format.
+  virtual Interval base(std::int64_t row) const = 0;
+
+  /// RN(RN(||q||) RN(kappa)) [times the score factor], in the norm format, every summation order.
+  Interval kernel_bound(const Interval& query_norm) const {
+    const Format& f = kernel_.stabilizer.norm;
+    const std::int64_t d = operands_.channels();
+    Interval b = rounded(
+        up_, f, kernel_norm(up_, f, query_norm, d) * kernel_norm(up_, f, joined_.radius, d), false);
+    const double stored = std::fabs(operands_.stored_score_factor());
+    if (stored != 1) b = rounded(up_, f, b * Interval(stored), false);
+    return b;
+  }
+
+  double centre_error(const RowScan& row) const { return centre_error_per_row_(row); }
+
+  static Gate decide(const Interval& value, double limit, std::string note = {}) {
+    Gate gate{value, limit, less_equal(value, Interval(limit)), std::move(note)};
+    if (!std::isfinite(value.hi())) {
+      gate.accepts = std::isfinite(value.lo()) ? Tri::unknown : Tri::no;
+    }
+    return gate;
+  }
+
+  const UpwardRounding& up_;
+  const Head& head_;
+  const KernelModel& kernel_;
+  const Operands& operands_;
+  const HeadScan& scan_;
+  GateNorms joined_;
+  double eps_;
+  Interval factor_;
+
+ private:
+  std::function<double(const RowScan&)> centre_error_per_row_;
+};
+
+/// m_i = ceil(|q_i| max|k|) - C, gate max|q| max|k| <= limit; released with C = 88, limit 213.
+class FixedM final : public NormStabilizer {
+ public:
+  using NormStabilizer::NormStabilizer;
+  std::string_view name() const override { return "fixed-m"; }
+  double cap() const override { return 88; }
+  Gate gate() const override { return decide(kernel_bound(joined_.query), 213); }
+
+ protected:
+  Interval base(std::int64_t row) const override {
+    return ceiling(kernel_bound(scan_.rows[static_cast<std::size_t>(row)].norm)) - Interval(cap());
+  }
+};
+
+/// C(N) = 127 - ceil(log2 N) - max(0, ceil(log2 vmax)), W = C + 125; gate floor(W / 2) two-sided,
+/// W one-sided; heads with max|V| > vmax are refused.
+class FixedMN final : public NormStabilizer {
+ public:
+  using NormStabilizer::NormStabilizer;
+  std::string_view name() const override { return "fixed-m-n"; }
+  double cap() const override {
+    const int keys = ceil_log2(static_cast<std::uint64_t>(std::max<std::int64_t>(1, head_.keys())));
+    return 127 - keys - ceil_log2_at_least_one(kernel_.gate.vmax);
+  }
+  Gate gate() const override {
+    const double width = cap() + 125;
+    const bool two_sided = kernel_.gate.sides == GateSides::two_sided;
+    Gate gate = decide(kernel_bound(joined_.query), two_sided ? std::floor(width / 2) : width);
+    if (joined_.v_magnitude > kernel_.gate.vmax) {
+      gate.accepts = Tri::no;
+      gate.note = "max |V| exceeds the gate's vmax";
+    }
+    return gate;
+  }
+
+ protected:
+  Interval base(std::int64_t row) const override {
+    Interval norm = scan_.rows[static_cast<std::size_t>(row)].norm;
+    if (kernel_.gate.query_block > 0) {
+      const std::int64_t size = kernel_.gate.query_block;
+      const std::int64_t begin = row / size * size;
+      const std::int64_t end =
+          std::min(begin + size, static_cast<std::int64_t>(scan_.rows.size()));
+      for (std::int64_t i = begin; i < end; ++i) {
+        norm = max(norm, scan_.rows[static_cast<std::size_t>(i)].norm);
+      }
+    }
+    return ceiling(kernel_bound(norm)) - Interval(cap());
+  }
+};
+
+/// Algorithm 1, lines 1-7 as published: C = min(floor(U_exp), ceil(U_acc - A) - 1),
+/// mu_i = BoundUp(q_i, kappa) - C, gate B_h <= C - L (one-sided).
+class ClisAlgorithm1 final : public NormStabilizer {
+ public:
+  using NormStabilizer::NormStabilizer;
+  std::string_view name() const override { return "clis-alg1"; }
+  double cap() const override {
+    const int keys = ceil_log2(static_cast<std::uint64_t>(std::max<std::int64_t>(1, head_.keys())));
+    const int a = keys + ceil_log2_at_least_one(scan_.v_magnitude);
+    // log2 of the largest finite number lies in (emax, emax + 1): floor is emax, and
+    // ceil(U_acc - A) is emax + 1 - A
+    const int u_exp = kernel_.exp2.result.emax;
+    const int u_acc =
+        std::min(kernel_.denominator.format.emax, kernel_.numerator.format.emax) + 1;
+    return std::min(u_exp, u_acc - a - 1);
+  }
+  Gate gate() const override {
+    return decide(bound_up(joined_.query), cap() - exp2_flush_exponent(kernel_.exp2));
+  }
+
+ protected:
+  Interval base(std::int64_t row) const override {
+    return bound_up(scan_.rows[static_cast<std::size_t>(row)].norm) - Interval(cap());
+  }
+
+ private:
+  /// BoundUp: not below the exact product, and not above the kernel's product of upward-inflated
+  /// norms: each norm's own error twice and two roundings.
+  Interval bound_up(const Interval& query_norm) const {
+    const Interval exact = factor_ * query_norm * joined_.radius;
+    const Format& f = kernel_.stabilizer.norm;
+    const std::int64_t d = operands_.channels();
+    const Interval computed =
+        kernel_norm(up_, f, query_norm, d) * kernel_norm(up_, f, joined_.radius, d) * factor_;
+    const Interval unit = kernel_norm(up_, f, Interval(1.0), d);
+    const Interval inflation = (Interval(unit.hi()) / Interval(unit.lo())) *
+                               (Interval(1.0) + Interval(std::ldexp(8.0, -f.precision)));
+    return {exact.lo(), std::max(exact.hi(), (computed * square(inflation)).hi())};
+  }
+};
+
+/// The sound policy: kappa holds every error of the kernel's score and of its own norm, mu is
+/// rounded up, C is the largest that the formats allow, the gate leaves D(eps) guard bits.
+class Clis final : public NormStabilizer {
+ public:
+  Clis(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+       const Operands& operands, const HeadScan& scan, const GateNorms& joined, double eps)
+      : NormStabilizer(up, head, kernel, operands, scan, joined, eps) {
+    cap_ = clis_cap(up, kernel, scan.most_visible + scan.padding_keys,
+                    ceil_log2_at_least_one(scan.v_magnitude));
+    const Format& f = kernel.stabilizer.norm;
+    const Interval unit = kernel_norm(up, f, Interval(1.0), operands.channels());
+    Interval kappa = Interval((factor_ * scan.radius).hi());
+    const double largest_norm = scan.query_norm.hi();
+    if (largest_norm > 0) {
+      RowScan largest;
+      largest.norm = Interval(largest_norm);
+      const double error = score_error(up, kernel, operands, Upper<Absolute>(largest_norm),
+                                       Upper<Absolute>(scan.key_norm.hi()))
+                               .value();
+      kappa += (Interval(error) + Interval(centre_error(largest))) / Interval(largest_norm);
+    }
+    const Interval nearest(1 - std::ldexp(1.0, -f.precision));
+    kappa = kappa / (Interval(unit.lo()) * nearest);
+    kappa_ = rounded(up, f, Interval(kappa.hi()), true).hi();
+  }
+  std::string_view name() const override { return "clis"; }
+  double cap() const override { return cap_; }
+
+  /// The certificate is the gate: the sound one.
+  Gate gate() const override { return sound_gate(); }
+
+ protected:
+  Interval base(std::int64_t row) const override {
+    const Format& f = kernel_.stabilizer.norm;
+    const Interval n =
+        kernel_norm(up_, f, scan_.rows[static_cast<std::size_t>(row)].norm, operands_.channels());
+    return rounded(up_, f, n * Interval(kappa_), false) - Interval(cap_);
+  }
+
+ private:
+  double cap_ = 0, kappa_ = 0;
+};
+
+}  // namespace
+
+std::string_view to_text(Policy policy) {
+  for (const PolicyName& p : policy_names) {
+    if (p.policy == policy) return p.name;
+  }
+  return "";
+}
+
+Policy parse_policy(const std::string& text) {
+  std::string known;
+  for (const PolicyName& p : policy_names) {
+    if (p.name == text) return p.policy;
+    known += (known.empty() ? "" : ", ") + std::string(p.name);
+  }
+  throw InputError("--policy: found '" + text + "', expected one of " + known);
+}
+
+Upper<Log2> stored_weight(const UpwardRounding& up, const KernelModel& kernel,
+                          Upper<Log2> weight) {
+  const double whole = std::floor(weight.value());
+  if (!std::isfinite(whole)) return weight;
+  const double significand = exp2(Interval(weight.value()) - Interval(whole)).hi();
+  const Interval stored = rounded(up, kernel.p.format, Interval(significand), false);
+  return Upper<Log2>((Interval(whole) + log2(Interval(stored.hi()))).hi());
+}
+
+GateNorms join(const GateNorms& a, const GateNorms& b) {
+  return {max(a.query, b.query), max(a.radius, b.radius), std::max(a.v_magnitude, b.v_magnitude)};
+}
+
+int clis_cap(const UpwardRounding& up, const KernelModel& kernel, std::int64_t keys,
+             int value_exponent) {
+  const int highest = std::min(kernel.exp2.result.emax, weight_limit_exponent(kernel.p));
+  const int lowest = kernel.denominator.format.least_exponent() - value_exponent;
+  const auto fits = [&](int cap) {
+    const Upper<Log2> weight = exp2_upper(up, kernel.exp2, Upper<Log2>(cap));
+    if (weight.value() > exp2_limit(up, kernel.exp2).value()) return false;
+    const double l = partial_sums(up, kernel.denominator, keys, weight).log2_largest.value();
+    if (l > log2_max_finite(up, kernel.denominator.format).value()) return false;
+    if (kernel.normalise.division == Division::reciprocal) {
+      // RN(1 / l) stays normal iff l <= 2^-emin; one binade less if not exact at powers of two
+      const double reciprocal_limit =
+          -kernel.denominator.format.emin -
+          (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
+      if (kernel.normalise.reciprocal_flush_to_zero && l > reciprocal_limit) return false;
+    }
+    const Upper<Log2> product(stored_weight(up, kernel, weight).value() + value_exponent);
+    const double o = partial_sums(up, kernel.numerator, keys, product).log2_largest.value();
+    return o <= log2_max_finite(up, kernel.numerator.format).value();
+  };
+  int cap = highest;
+  while (cap > lowest && !fits(cap)) --cap;
+  return cap;
+}
+
+std::unique_ptr<FixedStabilizer> make_fixed_stabilizer(const UpwardRounding& up, Policy policy,
+                                                       const Head& head, const KernelModel& kernel,
+                                                       const Operands& operands,
+                                                       const HeadScan& scan,
+                                                       const GateNorms& joined, double eps) {
+  switch (policy) {
+    case Policy::clis:
+      return std::make_unique<Clis>(up, head, kernel, operands, scan, joined, eps);
+    case Policy::clis_alg1:
+      return std::make_unique<ClisAlgorithm1>(up, head, kernel, operands, scan, joined, eps);
+    case Policy::fixed_m:
+      return std::make_unique<FixedM>(up, head, kernel, operands, scan, joined, eps);
+    case Policy::fixed_m_n:
+      return std::make_unique<FixedMN>(up, head, kernel, operands, scan, joined, eps);
+    case Policy::online:
+      break;
+  }
+  throw std::logic_error("make_fixed_stabilizer: online has no fixed stabilizer");
+}
+
+}  // namespace headroom

@@ -1,0 +1,77 @@
+// Policies: a stabilizer, its gate and its fallback, and what they mean for one head.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "certify/claim.h"
+#include "certify/head_scan.h"
+
+namespace headroom {
+
+/// `--policy`: clis (the sound gate), clis-alg1 (lines 1-7 of the published algorithm, one-sided),
+/// fixed-m (C = 88, gate 213), fixed-m-n (C(N)), online.
+enum class Policy : std::uint8_t { clis, clis_alg1, fixed_m, fixed_m_n, online };
+
+std::string_view to_text(Policy policy);
+/// Throws InputError that lists the names.
+Policy parse_policy(const std::string& text);
+
+/// Norms of the heads that share one gate decision (one head, or a head over its batch entries).
+struct GateNorms {
+  Interval query{0.0};   ///< max_i ||q~_i||
+  Interval radius{0.0};  ///< max_j ||k~_j - a||
+  double v_magnitude = 0;
+};
+GateNorms join(const GateNorms& a, const GateNorms& b);
+
+/// What a fixed-stabilizer policy does on a head: its C, its gate, and each row's stored mu.
+///
+/// All rules are in log2 units over the multiplied operands. Enclosures hold for every order in
+/// which the kernel may sum its norms.
+class FixedStabilizer {
+ public:
+  virtual ~FixedStabilizer() = default;
+  virtual std::string_view name() const = 0;
+  /// C.
+  virtual double cap() const = 0;
+  /// The kernel's own gate: value, limit, and whether it accepts. NaN or Inf never passes.
+  struct Gate {
+    Interval value{0.0};
+    double limit = 0;
+    Tri accepts = Tri::unknown;
+    std::string note;
+  };
+  virtual Gate gate() const = 0;
+  /// The sound one-sided gate for this stabilizer at its own C (DESIGN.md, "The sound gate"):
+  /// max_i (mu_i + C + e_i - zbar_i) <= C - L - D(eps) - log2(1 / (1 - exp2 error)).
+  virtual Gate sound_gate() const = 0;
+  /// Every value that the stored mu of this row can have.
+  virtual Interval mu(std::int64_t row) const = 0;
+  /// Upper bound of the row's largest computed exponent z^ - mu, before its own rounding;
+  /// `score_error` bounds |z^ - z~|.
+  virtual Upper<Log2> largest_exponent(std::int64_t row, Upper<Log2> score_error) const = 0;
+};
+
+/// Requires: policy is not online; scan.finite. `eps` sets the guard bits of `clis`.
+std::unique_ptr<FixedStabilizer> make_fixed_stabilizer(const UpwardRounding& up, Policy policy,
+                                                       const Head& head, const KernelModel& kernel,
+                                                       const Operands& operands,
+                                                       const HeadScan& scan,
+                                                       const GateNorms& joined, double eps);
+
+/// log2 of the largest stored P for an exp2 result of at most 2^weight: the rounding to P's format
+/// can raise it.
+Upper<Log2> stored_weight(const UpwardRounding& up, const KernelModel& kernel, Upper<Log2> weight);
+
+/// The largest integer C for which no exponent, weight, partial sum or reciprocal leaves its range
+/// (theory in DESIGN.md, "Choice of C"), or a value below every useful one if there is none.
+/// `keys` terms in l, `value_exponent` = ceil(log2 max(1, max |V|)).
+int clis_cap(const UpwardRounding& up, const KernelModel& kernel, std::int64_t keys,
+             int value_exponent);
+
+}  // namespace headroom

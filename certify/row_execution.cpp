@@ -1,0 +1,222 @@
+#include "certify/row_execution.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "bounds/exp2_unit.h"
+#include "bounds/norms.h"
+#include "bounds/output_error.h"
+#include "bounds/sums.h"
+
+namespace headroom {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// 2^x for x <= about 0 (weights relative to the row's largest); tiny ones as [0, 2^-300], since
+/// no verdict hangs on them and MPFR is slow.
+Interval relative_weight(const Interval& x) {
+  constexpr double negligible = -300;
+  if (x.hi() < negligible) return {0, std::ldexp(1.0, static_cast<int>(negligible))};
+  return exp2(x);
+}
+
+/// Thresholds on the computed exponent: certainly zero below `zero`, certainly nonzero from `kept`.
+struct FlushThresholds {
+  double zero, kept;
+};
+
+/// Of a value 2^x (1 + error), |error| <= eps, that is rounded to `format`.
+FlushThresholds flush_thresholds(const Format& format, bool ftz, const Interval& eps) {
+  const double threshold = flush_exponent(format, ftz);
+  // A value within half an ulp below 2^emin rounds up to it (FTZ); a value above half the least
+  // subnormal rounds up to that (gradual, one binade below the threshold).
+  const double slack = ftz ? std::ldexp(1.0, 2 - format.precision) : 1.0;
+  const Interval overshoot = log2(Interval(1.0) + eps);
+  const Interval undershoot = -log2(Interval(1.0) - eps);
+  return {(Interval(threshold) - Interval(slack) - overshoot).lo(),
+          (Interval(threshold) + undershoot).hi()};
+}
+
+/// A computed weight, relative: 2^x (1 + error) if normal in `format`, anything from 0 to twice
+/// that below (gradual underflow or a flush).
+Interval stored_weight(const Interval& value, const Interval& exponent, const Format& format,
+                       const FlushThresholds& flush, const Interval& rounding) {
+  if (exponent.hi() < flush.zero) return Interval(0.0);
+  if (exponent.lo() >= format.emin + 1) return value * rounding;
+  return {0, (value * Interval(2.0)).hi()};
+}
+
+/// log2 of a magnitude over the format's overflow threshold (largest finite and half an ulp).
+double over_threshold(const Interval& magnitude, const Format& format) {
+  const Interval threshold =
+      Interval(format.max_finite()) + Interval(std::ldexp(1.0, format.emax - format.precision));
+  return magnitude.lo() > 0 ? (log2(magnitude) - log2(threshold)).lo() : -infinity;
+}
+
+/// Lower bound of how far the score of largest magnitude lies beyond its formats' ranges.
+double score_overflow(const UpwardRounding& up, const KernelModel& kernel,
+                      const Operands& operands, double largest_dot) {
+  const double gamma =
+      accumulation_error(up, kernel.score.accumulator, operands.channels()).value();
+  if (!(gamma < 1)) return -infinity;
+  const Interval computed = Interval(largest_dot) * (Interval(1.0) - Interval(gamma));
+  const Interval held = kernel.score.scale_before_store
+                            ? computed * Interval(std::fabs(operands.stored_score_factor())) *
+                                  (Interval(1.0) - Interval(std::ldexp(1.0, 1 - kernel.score.store.precision)))
+                            : computed;
+  return std::max(over_threshold(computed, kernel.score.accumulator.format),
+                  over_threshold(held, kernel.score.store));
+}
+
+Interval plus_minus(double relative) {
+  return Interval(1.0) + Interval(-relative, relative);
+}
+
+}  // namespace
+
+RowExecution execute_row(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                         const Operands& operands, const HeadScan& scan, std::int64_t row,
+                         const Interval& mu, double score_error) {
+  const KeyRange visible = head.visibility.visible(row);
+  const auto d = static_cast<std::size_t>(head.channels());
+  const auto count = static_cast<std::size_t>(visible.count());
+  std::vector<double> q(d), lo(d), hi(d);
+  operands.query_row(row, q.data());
+  const Interval& factor = operands.score_factor();
+
+  RowExecution result;
+  std::vector<Interval> z(count);
+  Interval largest(-infinity, -infinity);
+  double largest_dot = 0;  // lower bound of max |<q~, k~>|
+  for (std::size_t j = 0; j < count; ++j) {
+    operands.key_row(visible.begin + static_cast<std::int64_t>(j), lo.data(), hi.data());
+    const Interval product = dot(up, q, lo, hi);
+    largest_dot = std::max(largest_dot, abs(product).lo());
+    z[j] = factor * product;
+    if (z[j].hi() > largest.hi()) result.max_key = visible.begin + static_cast<std::int64_t>(j);
+    largest = max(largest, z[j]);
+  }
+  result.score_overflow_lo = score_overflow(up, kernel, operands, largest_dot);
+
+  // |x^ - (z - mu)|: the score's error, then the rounding of x to the exponent format, which for
+  // keys that matter is at most u max(|largest x|, |least threshold|).
+  const Interval eps(exp2_relative_error(kernel.exp2).value());
+  const FlushThresholds exp2_flush =
+      flush_thresholds(kernel.exp2.result, kernel.exp2.flush_to_zero, eps);
+  const FlushThresholds p_flush =
+      flush_thresholds(kernel.p.format, kernel.p.flush_to_zero, eps);
+  const FlushThresholds l_flush =
+      flush_thresholds(kernel.denominator.format, kernel.denominator.flush_to_zero, eps);
+  const bool narrow_l = kernel.denominator.format.emin > kernel.exp2.result.emin;
+  const double reach =
+      std::max((largest - mu).magnitude(), std::max(-exp2_flush.zero, -p_flush.zero)) + 1;
+  const Interval exponent_rounding =
+      Interval(reach) * Interval(std::ldexp(1.0, -kernel.exponent.format.precision));
+  const double error_bound = (Interval(score_error) + exponent_rounding).hi();
+  const Interval error(-error_bound, error_bound);
+  const Interval exponent_shift = error - mu;
+  result.max_exponent = largest + exponent_shift;
+
+  // Where P stops growing (saturating conversions) the excess is lost from the numerator only.
+  const double saturates = kernel.p.saturate ? weight_limit_exponent(kernel.p) : infinity;
+  const Interval unit_error = plus_minus(eps.hi());
+  const Interval p_rounding = plus_minus(std::ldexp(1.0, -kernel.p.format.precision));
+
+  // Weights relative to 2^reference, so that nothing overflows here.
+  const double reference = std::floor(largest.hi());
+  const Interval frame = Interval(reference) - mu;  // log2 of (kernel's weight / relative weight)
+  const Interval scale = exp2(frame);
+  const auto channels = static_cast<std::size_t>(head.value_channels());
+  const bool products_flush = kernel.numerator.flush_to_zero && kernel.numerator.rounded_products;
+  const double product_floor = std::ldexp(1.0, kernel.numerator.format.emin);
+  Interval mass(0.0), lost(0.0), denominator(0.0);
+  std::vector<Interval> numerator(channels), absolute(channels), flushed_products(channels);
+  std::vector<double> v(channels);
+  for (std::size_t j = 0; j < count; ++j) {
+    const Interval weight = relative_weight(z[j] - Interval(reference));
+    const Interval exponent = z[j] + exponent_shift;
+    mass += weight;
+    const bool flushed =
+        exponent.hi() < exp2_flush.zero || exponent.hi() < p_flush.zero;
+    const bool kept = exponent.lo() >= exp2_flush.kept && exponent.lo() >= p_flush.kept;
+    if (flushed || exponent.lo() > saturates) {
+      lost += weight;
+    } else if (!kept || exponent.hi() > saturates) {
+      lost += Interval(0.0, weight.hi());
+    }
+
+    const Interval value = relative_weight(z[j] + error - Interval(reference));
+    const Interval e = stored_weight(value, exponent, kernel.exp2.result, exp2_flush, unit_error);
+    Interval p = stored_weight(e, exponent, kernel.p.format, p_flush, p_rounding);
+    if (exponent.hi() > saturates) p = hull(Interval(0.0), p);
+    Interval term = kernel.p.denominator_rounded ? p : e;
+    // an accumulator narrower than its terms may lose up to all of one near its floor
+    if (narrow_l && exponent.lo() < l_flush.kept + 1) term = hull(Interval(0.0), term);
+    denominator += term;
+
+    head.v.load_row(visible.begin + static_cast<std::int64_t>(j), v.data());
+    for (std::size_t c = 0; c < channels; ++c) {
+      const Interval product = p * Interval(v[c]);
+      const Interval magnitude = abs(product);
+      absolute[c] += magnitude;
+      const Interval actual = magnitude * scale;
+      if (!products_flush || actual.lo() >= product_floor) {
+        numerator[c] += product;
+      } else if (actual.hi() < product_floor) {
+        flushed_products[c] += product;
+      } else {
+        numerator[c] += hull(Interval(0.0), product);
+        flushed_products[c] += hull(Interval(0.0), product);
+      }
+    }
+  }
+  result.log2_mass = log2(mass) + frame;
+  const Interval share_lost = lost / mass;
+  result.lost = {std::max(0.0, share_lost.lo()), std::min(1.0, share_lost.hi())};
+
+  const std::int64_t added = visible.count() + scan.padding_keys;
+  const double l_error = accumulation_error(up, kernel.denominator, added).value();
+  denominator = l_error < 1 ? denominator * plus_minus(l_error)
+                            : Interval(0.0, denominator.hi() > 0 ? infinity : 0.0);
+  if (scan.padding_keys > 0) {  // zero keys score 0: each adds 2^(0 - mu), or is flushed
+    const Interval padding = Interval(static_cast<double>(scan.padding_keys)) *
+                             exp2(Interval(-reference)) * Interval(2.0);
+    denominator += Interval(0.0, padding.hi());
+  }
+  result.denominator_zero = denominator.hi() == 0;
+  result.log2_denominator =
+      result.denominator_zero ? Interval(-infinity, -infinity) : log2(denominator) + frame;
+
+  // The final accumulator is numerator +- error; partial sums in any order stay below the sum of
+  // magnitudes and error.
+  const double o_error = accumulation_error(up, kernel.numerator, added).value();
+  const Interval o_underflow(accumulation_underflow(up, kernel.numerator, added).value());
+  double final_lo = 0, partial_hi = 0, flush_lo = 0;
+  for (std::size_t c = 0; c < channels; ++c) {
+    const Interval spread = absolute[c] * Interval(-o_error, o_error);
+    final_lo = std::max(final_lo, abs(numerator[c] + spread).lo());
+    partial_hi = std::max(partial_hi, (absolute[c] * plus_minus(o_error)).hi());
+    if (products_flush && denominator.hi() > 0) {
+      const Interval share = abs(flushed_products[c]) / denominator;
+      flush_lo = std::max(flush_lo, share.lo());
+    }
+  }
+  const Interval largest_lo = Interval(final_lo) * scale - o_underflow;
+  const Interval largest_hi = Interval(partial_hi) * scale + o_underflow;
+  result.log2_numerator = {
+      largest_lo.lo() > 0 ? log2(Interval(largest_lo.lo())).lo() : -infinity,
+      largest_hi.hi() > 0 ? log2(Interval(largest_hi.hi())).hi() : -infinity};
+  // Flushed partial sums come on top of flushed products: together at most one event a key.
+  if (scan.v_magnitude > 0 && !result.denominator_zero) {
+    const double events =
+        product_flush(up, kernel, added, Lower<Log2>(result.log2_denominator.lo())).value();
+    result.product_flush =
+        Interval(std::min(flush_lo, events), events) / Interval(scan.v_magnitude);
+  }
+  return result;
+}
+
+}  // namespace headroom

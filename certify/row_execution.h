@@ -1,0 +1,33 @@
+// One row of a fixed-stabilizer kernel, evaluated exactly: every score of the multiplied operands
+// enclosed, every weight classed as flushed, kept or either.
+#pragma once
+
+#include <cstdint>
+
+#include "certify/head_scan.h"
+
+namespace headroom {
+
+/// Enclosures of what the modelled kernel gives on one row, over every execution that the model
+/// allows (any summation order within the declared one, any stored mu in `mu`).
+struct RowExecution {
+  Interval max_exponent{0.0};      ///< max_j x^_j
+  std::int64_t max_key = 0;        ///< a key that attains its upper end
+  Interval log2_mass{0.0};         ///< log2 sum_j 2^(z_j - mu), exact weights
+  /// log2 of the largest stored score over the overflow threshold of its format: > 0 overflows.
+  double score_overflow_lo = 0;
+  Interval lost{0.0};              ///< mass.lost: flushed or saturated exact weight / exact l
+  Interval log2_denominator{0.0};  ///< log2 of the computed l; lo = -inf if it may be 0
+  bool denominator_zero = false;   ///< every weight is certainly flushed
+  Interval log2_numerator{0.0};    ///< log2 max_c |O^_c|, the final accumulator
+  /// max_c |sum of flushed products|, as a fraction of l max |V|; certain part below.
+  Interval product_flush{0.0};
+};
+
+/// Requires: at least one visible key. `score_error` bounds |z^ - z~| of the row's keys, log2
+/// units (bounds/score.h). Cost: visible * (d + dv) interval operations, 2 exp2 a key.
+RowExecution execute_row(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                         const Operands& operands, const HeadScan& scan, std::int64_t row,
+                         const Interval& mu, double score_error);
+
+}  // namespace headroom

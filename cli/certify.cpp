@@ -1,0 +1,385 @@
+// headroom certify: verdicts, margins and certificates for the heads of files.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <oneapi/tbb/global_control.h>
+
+#include "certify/certificate.h"
+#include "certify/certify.h"
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "reference/head/load.h"
+#include "reference/head/write.h"
+#include "reference/input_error.h"
+#include "reference/model/kernel_file.h"
+
+namespace headroom::cli {
+namespace {
+
+struct CertifyArguments {
+  std::vector<std::string> files;
+  std::string kernel, policy = "clis", eps = "2^-10", max_error, certificates, cast;
+  std::string scale, scale_log2, mask, layout, lengths;
+  LoadOptions load;
+  std::int64_t evaluate_rows = 64;
+  int threads = 0;
+  bool json = false, accept_fallback = false, claims = false;
+};
+
+/// A positive exact number as a double, rounded toward zero: a limit may only get stricter.
+double positive_limit(const std::string& option, const std::string& text) {
+  Rational value;
+  try {
+    value = parse_exact_number(text);
+  } catch (const std::invalid_argument&) {
+    throw InputError(fmt::format("{}: found '{}', expected a number such as 0.001, 2^-10 or "
+                                 "0x1p-10",
+                                 option, printable(text)));
+  }
+  if (value <= 0) {
+    throw InputError(fmt::format("{}: found '{}', expected a number above 0", option,
+                                 printable(text)));
+  }
+  const double lower = enclose(value).lo();
+  if (!(lower > 0) || !std::isfinite(lower)) {
+    throw InputError(fmt::format("{}: found '{}', which a double cannot hold", option,
+                                 printable(text)));
+  }
+  return lower;
+}
+
+std::string margin_text(const HeadReport& report) {
+  if (std::isinf(report.margin_bits)) return report.margin_bits > 0 ? "-" : "-inf";
+  return fmt::format("{:+.2f}", report.margin_bits);
+}
+
+/// A number for people: four digits, and never a rounded claim of more than there is.
+std::string number_text(double value) {
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return fmt::format("{:.4g}", value);
+}
+
+Tone tone_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::certified:
+      return Tone::good;
+    case Verdict::fallback:
+    case Verdict::undecided:
+      return Tone::warning;
+    case Verdict::refuted:
+      return Tone::bad;
+  }
+  return Tone::plain;
+}
+
+const Claim* find_claim(const HeadReport& report, std::string_view id) {
+  for (const Claim& claim : report.claims) {
+    if (claim.id == id) return &claim;
+  }
+  return nullptr;
+}
+
+void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& reports) {
+  const bool colour = colour_wanted(stdout);
+  Table table({{"head"},
+               {"verdict"},
+               {"margin", Align::right},
+               {"binding"},
+               {"row", Align::right},
+               {"gate", Align::right},
+               {"limit", Align::right},
+               {"C", Align::right},
+               {"lost <=", Align::right},
+               {"error <=", Align::right}});
+  for (const HeadReport& r : reports) {
+    const Claim* lost = find_claim(r, "mass.lost");
+    const Claim* error = find_claim(r, "output.error");
+    const Claim* binding = find_claim(r, r.binding);
+    table.add_row({r.id, Cell(std::string(to_text(r.verdict)), tone_of(r.verdict)), margin_text(r),
+                   r.binding.empty() ? "-" : r.binding,
+                   binding != nullptr && binding->row >= 0 ? std::to_string(binding->row) : "-",
+                   r.has_gate ? number_text(r.gate_value.hi()) : "-",
+                   r.has_gate ? number_text(r.gate_limit) : "-",
+                   r.has_gate ? number_text(r.cap) : "-",
+                   lost != nullptr ? fmt::format("{:.2g}", lost->value.hi()) : "-",
+                   error != nullptr ? fmt::format("{:.2g}", error->value.hi()) : "-"});
+  }
+  std::fputs(table.render(colour).c_str(), stdout);
+
+  // What was taken from where, once for all heads that agree.
+  std::map<std::string, std::size_t> settings;
+  for (const Head& head : heads) {
+    ++settings[fmt::format("scale {} ({}), mask {} ({}){}", head.scale.text(), head.scale_source,
+                           to_text(head.visibility.kind), head.mask_source,
+                           head.was_cast ? fmt::format(", cast to {} (rne)", head.q.format().name)
+                                         : "")];
+  }
+  std::fputs("\n", stdout);
+  for (const auto& [text, count] : settings) {
+    std::fputs(fmt::format("{}: {} head{}\n", text, count, count == 1 ? "" : "s").c_str(), stdout);
+  }
+}
+
+void print_summary(const std::vector<HeadReport>& reports, const KernelModel& kernel,
+                   const std::vector<Head>& heads, const CertifyArguments& arguments) {
+  std::map<Verdict, std::size_t> counts;
+  for (const HeadReport& r : reports) ++counts[r.verdict];
+  std::fputs(fmt::format("kernel {} (machine {}), policy {}, eps {}\n", printable(kernel.name),
+                         printable(kernel.machine), arguments.policy, arguments.eps)
+                 .c_str(),
+             stdout);
+  if (!reports.empty() && !reports.front().assumptions.empty()) {
+    std::fputs("assumed:\n", stdout);
+    for (const std::string& a : reports.front().assumptions) {
+      std::fputs(fmt::format("  {}\n", printable(a)).c_str(), stdout);
+    }
+  }
+  std::map<std::string, std::size_t> warnings;
+  for (const Head& head : heads) {
+    for (const std::string& w : head.warnings) ++warnings[w];
+  }
+  for (const auto& [text, count] : warnings) {
+    std::fputs(fmt::format("warning: {} ({} head{})\n", printable(text), count,
+                           count == 1 ? "" : "s")
+                   .c_str(),
+               stdout);
+  }
+  std::fputs(fmt::format("{} certified, {} fallback, {} undecided, {} refuted\n",
+                         counts[Verdict::certified], counts[Verdict::fallback],
+                         counts[Verdict::undecided], counts[Verdict::refuted])
+                 .c_str(),
+             stdout);
+}
+
+void print_claims(const std::vector<HeadReport>& reports) {
+  const bool colour = colour_wanted(stdout);
+  const auto print = [&](const HeadReport& r, const std::vector<Claim>& claims,
+                         const std::string& title) {
+    std::fputs(fmt::format("\n{}: {}\n", printable(r.id), title).c_str(), stdout);
+    Table table({{"claim"},
+                 {"outcome"},
+                 {"value", Align::right},
+                 {"limit", Align::right},
+                 {"margin", Align::right},
+                 {"unit"},
+                 {"row", Align::right},
+                 {"key", Align::right},
+                 {"status"}});
+    for (const Claim& c : claims) {
+      const bool limited = c.kind != LimitKind::none;
+      const double end = c.kind == LimitKind::at_least ? c.value.lo() : c.value.hi();
+      const double margin = c.margin_bits();
+      table.add_row({c.id,
+                     Cell(std::string(limited ? to_text(c.outcome()) : "reported") +
+                              (c.required || !limited ? "" : " (not required)"),
+                          !limited                                 ? Tone::dim
+                          : c.outcome() == ClaimOutcome::holds     ? Tone::good
+                          : c.outcome() == ClaimOutcome::fails     ? Tone::bad
+                                                                   : Tone::warning),
+                     number_text(end), limited ? number_text(c.limit) : "-",
+                     limited ? (std::isinf(margin) ? number_text(margin)
+                                                   : fmt::format("{:+.2f}", margin))
+                             : "-",
+                     std::string(to_text(c.unit)), c.row >= 0 ? std::to_string(c.row) : "-",
+                     c.key >= 0 ? std::to_string(c.key) : "-", std::string(to_text(c.status))});
+    }
+    std::fputs(table.render(colour).c_str(), stdout);
+  };
+  for (const HeadReport& r : reports) {
+    print(r, r.claims, fmt::format("{} ({})", r.reason, r.stabilizer));
+    if (!r.fixed_claims.empty()) {
+      print(r, r.fixed_claims, fmt::format("the refused path ({})", to_text(r.policy)));
+    }
+  }
+}
+
+int exit_code_of(const std::vector<HeadReport>& reports, bool accept_fallback) {
+  const auto any = [&](Verdict verdict) {
+    return std::any_of(reports.begin(), reports.end(),
+                       [&](const HeadReport& r) { return r.verdict == verdict; });
+  };
+  if (any(Verdict::refuted) || (!accept_fallback && any(Verdict::fallback))) return 1;
+  return any(Verdict::undecided) ? 3 : 0;
+}
+
+std::optional<std::string> given(const CLI::Option* option, const std::string& value) {
+  if (option->count() == 0) return std::nullopt;
+  return value;
+}
+
+bool ends_with(const std::string& text, const char* end) {
+  return std::string_view(text).ends_with(end);
+}
+
+std::vector<Head> load_all(const std::vector<std::string>& files, const LoadOptions& options) {
+  const auto npy = std::count_if(files.begin(), files.end(),
+                                 [](const std::string& f) { return ends_with(f, ".npy"); });
+  if (npy > 0) {
+    if (npy != 3 || files.size() != 3) {
+      throw InputError(fmt::format("found {} .npy file{} of {}, expected three: Q, K and V in this "
+                                   "order",
+                                   npy, npy == 1 ? "" : "s", files.size()));
+    }
+    return load_heads(files[0], files[1], files[2], options);
+  }
+  std::vector<Head> heads;
+  for (const std::string& file : files) {
+    for (Head& head : load_heads(file, options)) heads.push_back(std::move(head));
+  }
+  return heads;
+}
+
+void run_certify(const CertifyArguments& arguments, int& exit_code) {
+  CertifyOptions options;
+  options.policy = parse_policy(arguments.policy);
+  options.eps = positive_limit("--eps", arguments.eps);
+  if (!arguments.max_error.empty()) {
+    options.max_error = positive_limit("--max-error", arguments.max_error);
+  }
+  options.evaluate_rows = arguments.evaluate_rows;
+  const KernelModel kernel = load_kernel(arguments.kernel);
+  LoadOptions load = arguments.load;
+  load.operand = kernel.operand;
+  if (!arguments.cast.empty()) {
+    if (arguments.cast != "rne") {
+      throw InputError(fmt::format("--cast: found '{}', expected rne", printable(arguments.cast)));
+    }
+    load.cast = true;
+  }
+  std::unique_ptr<oneapi::tbb::global_control> limit;
+  if (arguments.threads > 0) {
+    limit = std::make_unique<oneapi::tbb::global_control>(
+        oneapi::tbb::global_control::max_allowed_parallelism,
+        static_cast<std::size_t>(arguments.threads));
+  }
+  const std::vector<Head> heads = load_all(arguments.files, load);
+  std::vector<HeadReport> reports;
+  {
+    Progress progress("certifying", heads.size());
+    reports = certify_heads(heads, kernel, options, [&](std::size_t) { progress.advance(); });
+  }
+  if (!arguments.certificates.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(arguments.certificates, error);
+    if (error || !std::filesystem::is_directory(arguments.certificates)) {
+      throw InputError(fmt::format("--certificates {}: cannot make this folder{}",
+                                   printable(arguments.certificates),
+                                   error ? ": " + error.message() : ""));
+    }
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      atomic_write_file(
+          (std::filesystem::path(arguments.certificates) / certificate_file_name(heads[i].id))
+              .string(),
+          certificate_json(heads[i], kernel, options, reports[i]));
+    }
+  }
+  exit_code = exit_code_of(reports, arguments.accept_fallback);
+  if (arguments.json) {
+    nlohmann::ordered_json out;
+    out["schema"] = "headroom-certify/1";
+    out["exit_code"] = exit_code;
+    out["heads"] = nlohmann::ordered_json::array();
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      auto head = nlohmann::ordered_json::parse(
+          certificate_json(heads[i], kernel, options, reports[i]));
+      head["scale_source"] = heads[i].scale_source;
+      head["mask_source"] = heads[i].mask_source;
+      head["warnings"] = heads[i].warnings;
+      out["heads"].push_back(std::move(head));
+    }
+    std::fputs((out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(),
+               stdout);
+    return;
+  }
+  print_table(heads, reports);
+  print_summary(reports, kernel, heads, arguments);
+  if (arguments.claims) print_claims(reports);
+}
+
+}  // namespace
+
+void add_certify(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<CertifyArguments>();
+  CLI::App* command =
+      app.add_subcommand("certify", "Certify the heads of files under a kernel and a policy");
+  command->add_option("files", arguments->files,
+                      "One or more .safetensors files, or three .npy files: Q, K, V")
+      ->required();
+  command->add_option("--kernel", arguments->kernel, "Kernel file (TOML) or preset name")
+      ->required();
+  command->add_option("--policy", arguments->policy,
+                      "clis, clis-alg1, fixed-m, fixed-m-n or online")
+      ->capture_default_str();
+  command->add_option("--eps", arguments->eps, "Limit of mass.lost; sets the gate's guard bits")
+      ->capture_default_str();
+  command->add_option("--max-error", arguments->max_error,
+                      "Limit of output.error, absolute (default: reported only)");
+  command->add_option("--heads", arguments->load.heads,
+                      "Heads by prefix pattern and list, e.g. 'layer3.*:0-7'")
+      ->capture_default_str();
+  command->add_option("--q", arguments->load.q, "Final part of Q's tensor names")
+      ->capture_default_str();
+  command->add_option("--k", arguments->load.k, "Final part of K's tensor names")
+      ->capture_default_str();
+  command->add_option("--v", arguments->load.v, "Final part of V's tensor names")
+      ->capture_default_str();
+  CLI::Option* scale = command->add_option(
+      "--scale", arguments->scale,
+      "Softmax scale: a number, hex float, fraction or 1/sqrt(d) (default: metadata, else "
+      "1/sqrt(d))");
+  CLI::Option* scale_log2 =
+      command
+          ->add_option("--scale-log2", arguments->scale_log2,
+                       "Exact factor c of z = c<q,k> for tensors that already hold log2(e)")
+          ->excludes(scale);
+  CLI::Option* mask =
+      command->add_option("--mask", arguments->mask,
+                          "none, causal, causal-top-left or causal-bottom-right (default: "
+                          "metadata, else none)");
+  CLI::Option* layout = command->add_option("--layout", arguments->layout,
+                                            "Layout of 4-D tensors: bhnd or bnhd");
+  CLI::Option* lengths = command->add_option(
+      "--lengths", arguments->lengths,
+      "Visible keys, the rest being padding: one number, or one a batch entry (512,300)");
+  command->add_option("--cast", arguments->cast,
+                      "rne: round stored tensors to the kernel's operand format");
+  command->add_option("--certificates", arguments->certificates,
+                      "Write one certificate a head into this folder");
+  command->add_option("--evaluate-rows", arguments->evaluate_rows,
+                      "Rows evaluated exactly at most, a head, where bounds do not decide")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  command->add_option("--threads", arguments->threads, "Worker threads (0: all cores)")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  command->add_flag("--claims", arguments->claims, "Print every claim of every head");
+  command->add_flag("--accept-fallback", arguments->accept_fallback,
+                    "Exit 1 only for refuted heads");
+  command->add_flag("--json", arguments->json, "Machine-readable output");
+  command->footer(
+      "Examples:\n"
+      "  headroom certify heads.safetensors --kernel hopper\n"
+      "  headroom certify heads.safetensors --kernel my-kernel.toml --policy fixed-m --claims\n"
+      "  headroom certify f32.safetensors --kernel tpu7x --cast rne --mask causal --json\n"
+      "  headroom certify q.npy k.npy v.npy --kernel ieee-fp32 --certificates certificates");
+  command->callback([=, &exit_code] {
+    CertifyArguments a = *arguments;
+    a.load.scale = given(scale, a.scale);
+    a.load.scale_log2 = given(scale_log2, a.scale_log2);
+    a.load.mask = given(mask, a.mask);
+    a.load.layout = given(layout, a.layout);
+    a.load.lengths = given(lengths, a.lengths);
+    run_certify(a, exit_code);
+  });
+}
+
+}  // namespace headroom::cli
