@@ -9,6 +9,8 @@ namespace headroom {
 void StrictJson::read(std::string_view text) {
   // A byte order mark would be skipped by the parser; RFC 8259, 8.1 forbids writing one.
   if (text.starts_with("\xEF\xBB\xBF")) fail("begins with a byte order mark, expected JSON");
+  // the parser takes a NUL byte for the end of its input; JSON holds none
+  if (text.find('\0') != std::string_view::npos) fail("not valid JSON: holds a NUL byte");
   nlohmann::json_sax<nlohmann::json>* events = this;
   nlohmann::json::sax_parse(text.data(), text.data() + text.size(), events);
 }

@@ -115,6 +115,7 @@ void TensorWriter::add(const std::string& name, const Format& format,
                        std::vector<std::int64_t> shape, std::span<const std::byte> words,
                        std::shared_ptr<const void> owner) {
   dtype_of(format);
+  if (name == "__metadata__") throw std::invalid_argument("TensorWriter: reserved name " + name);
   std::int64_t bytes = format.storage_bytes();
   for (const std::int64_t n : shape) {
     if (n < 0 || __builtin_mul_overflow(bytes, n, &bytes)) {
@@ -126,9 +127,7 @@ void TensorWriter::add(const std::string& name, const Format& format,
                                             shape_text(shape), bytes, words.size()));
   }
   for (const Item& item : items_) {
-    if (item.name == name || name == "__metadata__") {
-      throw std::invalid_argument("TensorWriter: name taken: " + name);
-    }
+    if (item.name == name) throw std::invalid_argument("TensorWriter: name taken: " + name);
   }
   items_.push_back({name, format, std::move(shape), words, std::move(owner)});
 }
