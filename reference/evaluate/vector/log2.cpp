@@ -20,20 +20,22 @@ struct Parts {
   double head, tail, radius;
 };
 
-/// Requires 0 < x < infinity, round-to-nearest.
-Parts log2_parts(double x, double shift) {
+/// x = m 2^e, m in [sqrt(1/2), sqrt 2).
+struct Decomposed {
+  double m;
   int e;
-  double m = std::frexp(x, &e);  // exact, subnormal x included
-  if (m < 0x1.6a09e667f3bcdp-1) {
-    m *= 2;
-    --e;
-  }
-  const double whole = e + shift;  // exact: integers below 2^21
-  if (m == 1) return {whole, 0, 0};
+};
+Decomposed decompose(double x) {
+  int e;
+  const double m = std::frexp(x, &e);  // exact, subnormal x included
+  return m < 0x1.6a09e667f3bcdp-1 ? Decomposed{2 * m, e - 1} : Decomposed{m, e};
+}
 
-  // m in [sqrt(1/2), sqrt 2)
+/// From any guess y of log2 m. Requires round-to-nearest, e and shift integers below 2^20.
+Parts log2_parts_from(const Decomposed& x, double y, double shift) {
+  const double m = x.m;
+  const double whole = x.e + shift;  // exact
   const Exp2Constants<Portable> constants;
-  double y = std::log2(m);
   for (int attempt = 0; attempt < 8; ++attempt) {
     if (!(y >= -1 && y <= 1)) y = 0;
     const double E = exp2_of<Portable>(constants, y);
@@ -57,6 +59,13 @@ Parts log2_parts(double x, double shift) {
     y += std::log1p((m - E) / E) * log2_e_hi;  // Newton: the guess was not good enough
   }
   return {whole, 0, 0.5 + 0x1p-50};  // |log2 m| <= 1/2 and a little: never wrong, never reached
+}
+
+/// Requires 0 < x < infinity, round-to-nearest.
+Parts log2_parts(double x, double shift) {
+  const Decomposed d = decompose(x);
+  if (d.m == 1) return {d.e + shift, 0, 0};
+  return log2_parts_from(d, std::log2(d.m), shift);
 }
 
 /// The same times ln 2.
@@ -101,6 +110,13 @@ LogBounds bounds(Parts (*parts)(double, double), double x_lo, double x_hi, doubl
 
 LogBounds log2_bounds(double x_lo, double x_hi, double shift) {
   return bounds(log2_parts, x_lo, x_hi, shift);
+}
+
+LogBounds log2_bounds_from(double x, double guess) {
+  const NearestRounding nearest;
+  const Decomposed d = decompose(opaque(x));
+  const Parts p = log2_parts_from(d, opaque(guess) - d.e, 0);
+  return {opaque(lower_end(p)), opaque(upper_end(p))};
 }
 
 LogBounds ln_bounds(double x_lo, double x_hi, double shift) {

@@ -34,6 +34,10 @@ struct LogBounds {
 /// Works in any rounding mode (opens NearestRounding).
 LogBounds log2_bounds(double x_lo, double x_hi, double shift = 0);
 
+/// log2_bounds(x, x) from the caller's guess of log2 x, good or bad: any double gives an enclosure.
+/// Requires 0 < x < infinity.
+LogBounds log2_bounds_from(double x, double guess);
+
 /// lo <= ln x + shift ln 2 <= hi, otherwise like log2_bounds; exact only for x 2^shift = 1.
 LogBounds ln_bounds(double x_lo, double x_hi, double shift = 0);
 

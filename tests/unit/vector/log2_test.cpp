@@ -33,6 +33,13 @@ class Logarithms : public ::testing::Test {
     judge("ln", ln_bounds(x, x, shift), ln_absolute_error, x, shift);
   }
 
+  // Guesses of every quality: here the exp2 kernel's error really enters.
+  void check_guess(double x, double guess) {
+    mpfr_set_d(x_, x, MPFR_RNDN);
+    mpfr_log2(log_, x_, MPFR_RNDN);
+    judge("log2 from a guess", log2_bounds_from(x, guess), log2_absolute_error, x, 0);
+  }
+
  private:
   void judge(const char* what, LogBounds b, double radius, double x, double shift) {
     const double larger = std::fmax(std::fabs(b.lo), std::fabs(b.hi));
@@ -71,6 +78,20 @@ TEST_F(Logarithms, HoldAtTheSeamsAndNearOne) {
     }
   }
   check(std::numeric_limits<double>::max(), 0);
+}
+
+TEST_F(Logarithms, HoldWhateverTheGuess) {
+  std::mt19937_64 random(test_seed());
+  const auto unit = [&random] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+  for (int i = 0; i < 20000 * test_multiplier(); ++i) {
+    const double x = 0.75 + unit() / 2;
+    check_guess(x, std::log2(x) + std::ldexp(unit() * 2 - 1, -static_cast<int>(random() % 60)));
+    if (HasFatalFailure()) return;
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double guess : {0.0, 1e300, -infinity, infinity, nan, 1024.0, -7.0}) {
+    for (const double x : {1.0, 3.0, 0x1.7p-1060, 1e300}) check_guess(x, guess);
+  }
 }
 
 TEST_F(Logarithms, PowersOfTwoAreExact) {
