@@ -21,17 +21,32 @@ namespace headroom {
 /// and, for mean centring, by a shift common to the row.
 ///
 /// Q~ is exact (its rounding sequence is fixed). K~ under mean centring depends on the order in
-/// which the mean was summed; every order gives a mean inside `mean`, so each element of K~ is one
-/// of few values and is enclosed by [lo, hi]; they coincide when the rounded mean is certain.
+/// which the mean was summed; every order gives a mean inside stored_mean(), so each element of K~
+/// is one of few values and is enclosed by [lo, hi]; they coincide when the rounded mean is
+/// certain.
+///
+/// The mean, over the n keys [0, visibility.length) after folding: FP32 sum S^ in any order, then
+/// S^ / n or S^ RN(1/n) rounded to FP32, then RNE to the mean's format. **Ensures**
+/// |S^ - sum k| <= ((1 + 2^-24)^n - 1) sum |k| + 2 n 2^-126 (Higham, Accuracy and Stability of
+/// Numerical Algorithms, 2nd ed., section 4.2), the last term, for FTZ and DAZ, only if some key is
+/// no multiple of 2^-126; S^ = sum k where all keys are multiples of some 2^e >= 2^-149 and
+/// sum |k| <= 2^(24 + e), since every partial sum is then a binary32 number.
 class Operands {
  public:
-  /// Reads K once for the mean when the kernel centres. Throws nothing; non-finite operands leave
-  /// finite() false and the rest unspecified. Requires: UpwardRounding active.
+  /// Reads Q, and K once (twice to name the place of an overflow). Throws nothing on non-finite
+  /// operands: they leave finite() false and the rest unspecified. `head` and `kernel` must outlive
+  /// this. Rows of K from visibility.length on are examined only if the kernel adds padded keys
+  /// (Padding::zero_keys); otherwise it slices or selects them away.
   Operands(const UpwardRounding& up, const Head& head, const KernelModel& kernel);
 
   bool finite() const { return finite_; }
   /// Where the first NaN or infinity (stored, or made by pre-rounding) is: "k[12,3] = inf".
   const std::string& non_finite_where() const { return non_finite_where_; }
+  /// With finite() false: it happens in every summation order of the key mean (always so for
+  /// stored values and folding). False: some order of the model may overflow.
+  bool non_finite_certain() const { return non_finite_certain_; }
+
+  // The row functions set their own rounding scope and may be called in any.
 
   /// Row i of Q~, exact. `out` has channels() elements.
   void query_row(std::int64_t i, double* out) const;
@@ -48,7 +63,8 @@ class Operands {
   double stored_score_factor() const { return stored_score_factor_; }
 
   /// Stored mean a (mean or virtual centring), per channel; both ends equal when certain.
-  /// Empty without centring. Multiplied keys are k - a (mean) or k (virtual).
+  /// Empty without centring, zeros if no key is visible. Multiplied keys are k - a (mean) or k
+  /// (virtual).
   const std::vector<Interval>& stored_mean() const { return stored_mean_; }
   bool keys_certain() const { return keys_certain_; }
 
@@ -57,9 +73,14 @@ class Operands {
   std::int64_t channels() const { return head_->channels(); }
 
  private:
+  void reject(std::string where, bool certain = true);
+  bool examine_queries();
+  void examine_keys();
+  void folded_key_row(std::int64_t j, double* out) const;
+
   const Head* head_;
   const KernelModel* kernel_;
-  bool finite_ = true, keys_certain_ = true;
+  bool finite_ = true, keys_certain_ = true, non_finite_certain_ = true;
   std::string non_finite_where_;
   Interval score_factor_{1.0}, query_factor_{1.0}, key_factor_{1.0};
   double stored_score_factor_ = 1, stored_query_factor_ = 1, stored_key_factor_ = 1;
