@@ -153,9 +153,9 @@ OutputError compose(const UpwardRounding&, const KernelModel& kernel, const Outp
   const Interval flush = spread * (lost + count * h / l_d);
   const Interval grown = (one + u_p) * (one + stage.g_o) / (one - stage.g_l);
   const Interval rounding = v * (grown - one);
-  const Interval events_o = (v * count * h_p + stage.n_f * stage.h_o) * (one + stage.g_o) +
-                            stage.value_daz * l_hat * grown;
-  const Interval underflow = events_o / l_hat + (v * grown + events_o / l_hat) * events_l / l_hat;
+  const Interval events_o = (v * count * h_p + stage.n_f * stage.h_o) * (one + stage.g_o) / l_hat;
+  const Interval daz = stage.value_daz * grown;
+  const Interval underflow = events_o + daz + (v * grown + events_o + daz) * events_l / l_hat;
 
   // Division, in the narrower of the accumulators' formats, and the output.
   const Format& arithmetic = kernel.numerator.format.precision < kernel.denominator.format.precision

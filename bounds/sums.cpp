@@ -72,11 +72,13 @@ std::int64_t roundings_passed(const AccumulationOrder& order, std::int64_t count
 
 Upper<Relative> compound_roundings(const UpwardRounding&, Upper<Relative> unit, std::int64_t n) {
   if (n <= 0 || unit.value() == 0) return Upper<Relative>(0);
+  if (n == 1) return unit;
   const Interval u(unit.value());
   const Interval count(static_cast<double>(n));
   const double y = (u * count).hi();
-  if (y < 0x1p-6) {
-    // (1 + u)^n <= e^y <= (2 + y) / (2 - y): the Pade approximant lies above e^y on (0, 2).
+  if (unit.value() < 0x1p-20 && y < 0x1p-6) {
+    // (1 + u)^n <= e^y <= (2 + y) / (2 - y): the Pade approximant lies above e^y on (0, 2). Cheap,
+    // and 2e-5 too large at most.
     return Upper<Relative>::of(Interval(2.0) * Interval(y) / (Interval(2.0) - Interval(y)));
   }
   return Upper<Relative>::of(exp2(count * log2(Interval(1.0) + u)) - Interval(1.0));
