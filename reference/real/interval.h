@@ -41,7 +41,10 @@ class Interval {
 
   friend Interval operator+(const Interval& a, const Interval& b) { return wrap(a.v_ + b.v_); }
   friend Interval operator-(const Interval& a, const Interval& b) { return wrap(a.v_ - b.v_); }
-  friend Interval operator*(const Interval& a, const Interval& b) { return wrap(a.v_ * b.v_); }
+  friend Interval operator*(const Interval& a, const Interval& b) {
+    if (!a.is_finite() || !b.is_finite()) return product_with_infinite_end(a, b);
+    return wrap(a.v_ * b.v_);
+  }
   /// Division by an interval that holds 0 is the whole line.
   friend Interval operator/(const Interval& a, const Interval& b) { return wrap(a.v_ / b.v_); }
   Interval operator-() const { return wrap(-v_); }
@@ -73,6 +76,24 @@ class Interval {
     assert((_mm_getcsr() & 0xe040U) == 0x4000U && "interval arithmetic outside UpwardRounding");
     // inf - inf and 0 * inf leave a NaN end in the native type
     return std::isnan(v.inf()) || std::isnan(v.sup()) ? raw(Native::largest()) : raw(v);
+  }
+  // CGAL 5.5 built for SSE 4.1 or AVX loses values here: it tells ends of different sign by their
+  // sign bits, multiplies a zero with an infinity and drops the NaN, so that
+  // [-inf, 0] * [2, inf] = [-inf, -inf]. The ends are limits of real products: 0 * inf is 0.
+  static Interval product_with_infinite_end(const Interval& a, const Interval& b) {
+    assert((_mm_getcsr() & 0xe040U) == 0x4000U && "interval arithmetic outside UpwardRounding");
+    double negated_lo = -std::numeric_limits<double>::infinity(), hi = negated_lo;
+    for (const double x : {a.lo(), a.hi()}) {
+      for (const double y : {b.lo(), b.hi()}) {
+        if (x == 0 || y == 0) {
+          negated_lo = std::fmax(negated_lo, 0.0), hi = std::fmax(hi, 0.0);
+          continue;
+        }
+        hi = std::fmax(hi, opaque(opaque(x) * y));
+        negated_lo = std::fmax(negated_lo, opaque(opaque(-x) * y));
+      }
+    }
+    return {-negated_lo, hi};
   }
   static Interval raw(const Native& v) {
     Interval r;
