@@ -1,0 +1,13 @@
+#include "reference/evaluate/ladder/kernel_loops.h"
+#include "reference/evaluate/ladder/pair_loops.h"
+
+namespace headroom {
+
+extern const LadderKernels ladder_kernels_avx512;
+const LadderKernels ladder_kernels_avx512 =
+    LadderLoops<Avx512, 4, 6>::kernels(InstructionSet::avx512);
+
+extern const PairKernels pair_kernels_avx512;
+const PairKernels pair_kernels_avx512 = PairLoops<Avx512>::kernels;
+
+}  // namespace headroom

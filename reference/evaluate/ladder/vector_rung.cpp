@@ -1,0 +1,676 @@
+// Error account of the first rung. u = 2^-53, gamma_n = n u / (1 - n u) (Higham, Accuracy and
+// Stability of Numerical Algorithms, 2nd ed., lemma 3.1). For one row and one channel:
+//
+//  * Scores. Products of operands are exact in fp64. If |q| |k| <= 2^53 g h, with g and h grids
+//    (powers of two) of the elements of q and k, every partial sum in any order is a multiple of
+//    g h not above 2^53 g h, so the computed score is exact. Otherwise it is off by at most
+//    gamma_d |q| |k| (Higham, 3.5, with Cauchy-Schwarz). |q| / g and |k| / h are rounded up to
+//    quarter bits (the "reach"), so the keys that are not exact for a row are a suffix by reach.
+//    Rows for which many keys fail, and every row of wide operands, take split products
+//    (error-free splitting; Ozaki, Ogita, Oishi, Rump, Numer. Algorithms 59 (2012) 95-118):
+//    q = q' + q", k = k' + k" with q', k' on grids of 2^-25 of the norms; <q', k'> is exact, and
+//    <q, k"> + <q", k'>, computed in one chain of 2d terms, is off by at most
+//    gamma_2d (|q| |k"| + |q"| |k'|) <= gamma_2d sqrt(d) 2^-24 |q| |k|.
+//  * Exponents t, |t| <= T < 2^19: off by 2^-100 T plus |c| times the score's error
+//  (kernel_loops.h).
+//    Softcap: E = 2^-w has relative error below 1.25 u and w misses at most 2^-53 w; tanh =
+//    (1 - E) / (1 + E) moves by at most (0.63 + 0.45) u from these, and by 3 u from its three
+//    roundings; the clamp of w adds 2^-198. So t is off by at most 5 u cap log2(e), and by the
+//    score's error at slope at most 1.
+//  * Weights p_j = P_j (1 + e_j), P_j = 2^(t_j - m): |e_j| <= eps = exp2_relative_error_bound plus
+//    ln 2 times the exponent's error (times 1 + 2^-9, that being below 2^-10); keys with inexact
+//    scores have delta more. Below 2^-1022: 2^-1074 absolute.
+//  * l: sums of 16, of 3 in a tile, of 8 tiles, of groups: gamma_n with n = 16 + 3 + 8 + groups.
+//    Outputs: 48 (49 unfused) + 8 + groups. With S = sum p_j, A = sum p_j |v_j|, F and F_v the same
+//    over inexact keys:  |l^ - l| <= gamma S + (eps S + delta F) (1 + 2 (eps + delta)), |o^ - o| <=
+//    gamma A + (eps A + delta F_v) (1 + 2 (eps + delta)), and A <= min(S vmax, |p| |v|), F <=
+//    min(S, |p| sqrt(count)), F_v <= min(S vmax, |p| |v_F|).
+//  * Shifts m are integers, and rescaling by 2^(m - m') is exact but for underflow. When the
+//    greatest exponent exceeds m by 400 the row is rescaled, so nothing overflows; at the end
+//    m <= greatest + 1, so l >= 2^-1.1 and everything that underflowed, below 2^-900 in all, is
+//    covered by the absolute term.
+#include "reference/evaluate/ladder/vector_rung.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "reference/evaluate/ladder/decision.h"
+#include "reference/evaluate/vector/exp2_constants.h"
+
+namespace headroom {
+
+namespace {
+
+constexpr double u = 0x1p-53;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+/// |t| admitted on this rung, without and with the bias's part, natural units: together below
+/// 2^18.8, so that tails, below 2^-51 |t|, are within exp2_tail_limit.
+constexpr double largest_exponent = 0x1p18;
+constexpr double largest_bias = 0x1p17;
+/// Exponents may exceed the shift by this much before a row is rescaled.
+constexpr double headroom_above_shift = 400;
+/// Reaches are quarter bits, clamped to [0, reach_limit].
+constexpr int reach_limit = 4 * 53 + 1;
+constexpr int tiles_in_group = 8;
+/// Everything that underflow can take from one key, relative to l >= 2^-1.1, with room.
+constexpr double underflow_per_key = 0x1p-900;
+/// Rows of which more than one in this many keys have inexact scores take split products.
+constexpr std::int64_t split_share = 16;
+/// What inflates a nonnegative result of up to about 1000 roundings to an upper bound.
+constexpr double inflation = 1 + 0x1p-42;
+
+double gamma(double n) { return n * u / (1 - n * u) * (1 + 0x1p-50); }
+
+/// An upper bound of 4 log2(x) as an integer, at least 0. x >= 0.
+int reach_of(double x) {
+  if (!(x > 1)) return 0;
+  if (!(x < 0x1p60)) return reach_limit;
+  int e;
+  const double m = std::frexp(x, &e);  // x = m 2^e, 1/2 <= m < 1
+  // 2^(-3/4), 2^(-1/2), 2^(-1/4), rounded down
+  const int quarter = m <= 0x1.306fe0a31b714p-1   ? 1
+                      : m <= 0x1.6a09e667f3bccp-1 ? 2
+                      : m <= 0x1.ae89f995ad3acp-1 ? 3
+                                                  : 4;
+  return std::min(reach_limit, 4 * (e - 1) + quarter);
+}
+
+/// Exponent of a grid that holds every number of `format` of at least `least` in magnitude.
+int grid_exponent(double least, const Format& format) {
+  if (!(least < infinity)) return 0;  // a zero row
+  return std::max(std::ilogb(least) - (format.precision - 1), format.least_exponent());
+}
+
+/// Upper bound of the 2-norm from a computed sum of `n` squares.
+double norm_bound(double squares, double n) {
+  return std::sqrt(squares * (1 + (n + 8) * 0x1p-51)) * (1 + 0x1p-50);
+}
+
+struct AlignedFree {
+  void operator()(double* p) const { std::free(p); }
+};
+/// Zeroed doubles on a cache line.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::int64_t n) {
+    const std::size_t bytes = (static_cast<std::size_t>(n) * sizeof(double) + 4095) / 4096 * 4096;
+    data_.reset(static_cast<double*>(std::aligned_alloc(64, std::max<std::size_t>(bytes, 4096))));
+    if (!data_) throw std::bad_alloc();
+    std::memset(data_.get(), 0, bytes);
+  }
+  double* get() const { return data_.get(); }
+  explicit operator bool() const { return static_cast<bool>(data_); }
+
+ private:
+  std::unique_ptr<double, AlignedFree> data_;
+};
+
+struct Pair {
+  double hi, lo;
+};
+Pair pair_of(const WideInterval& x) {
+  mpfr_t m;
+  mpfr_init2(m, 400);
+  mpfi_mid(m, x.raw());
+  const double hi = mpfr_get_d(m, MPFR_RNDN);
+  mpfr_sub_d(m, m, hi, MPFR_RNDN);
+  const double lo = mpfr_get_d(m, MPFR_RNDN);
+  mpfr_clear(m);
+  return {hi, lo};
+}
+
+}  // namespace
+
+ScaleConstants::ScaleConstants(const AttentionProblem& problem) {
+  constexpr mpfr_prec_t bits = 300;
+  const WideInterval c = problem.scale.log2_factor(bits);
+  const Pair pair = pair_of(c);
+  c_hi = pair.hi;
+  c_lo = pair.lo;
+  natural_magnitude = std::fabs(c_hi) * 0x1.62e42fefa39fp-1 * (1 + 0x1p-50);
+  cap_hi = cap_lo = w_hi = w_lo = 0;
+  if (problem.softcap) {
+    WideInterval ln_2(bits), cap(bits);
+    mpfi_const_log2(ln_2.raw());
+    mpq_t q;
+    mpq_init(q);
+    mpq_set_str(q, problem.softcap->str().c_str(), 10);
+    mpfi_set_q(cap.raw(), q);
+    mpq_clear(q);
+    const Pair cap_pair = pair_of(cap / ln_2);
+    const Pair w_pair = pair_of(WideInterval(bits, 2.0) * c / cap);
+    cap_hi = cap_pair.hi, cap_lo = cap_pair.lo;
+    w_hi = w_pair.hi, w_lo = w_pair.lo;
+  }
+}
+
+VectorRung::VectorRung(const AttentionProblem& problem, InstructionSet set)
+    : problem_(&problem),
+      kernels_(&ladder_kernels(set)),
+      constants_(problem),
+      d_(problem.channels()),
+      dv_(problem.value_channels()),
+      dv4_((problem.value_channels() + channel_group - 1) / channel_group * channel_group) {
+  keys_ = {problem.keys(), 0};
+  for (std::int64_t i = 0; i < problem.queries(); ++i) {
+    const KeyRange r = problem.range(i);
+    if (r.count() == 0) continue;
+    keys_.begin = std::min(keys_.begin, r.begin);
+    keys_.end = std::max(keys_.end, r.end);
+  }
+  keys_.begin = std::min(keys_.begin, keys_.end);
+  if (problem.sink) {
+    WideInterval t(300, *problem.sink), ln_2(300);
+    mpfi_const_log2(ln_2.raw());
+    const Pair pair = pair_of(t / ln_2);
+    sink_hi_ = pair.hi;
+    sink_lo_ = pair.lo;
+  }
+  // operands of more than 11 bits are hardly ever on a common grid
+  split_all_ = problem.q.format().precision + problem.k.format().precision > 24;
+  measure_keys();
+}
+
+void VectorRung::load(const Matrix& m, std::int64_t row, double* out) const {
+  const Format& f = m.format();
+  if (f == bf16) {
+    kernels_->convert(Words::bf16, m.row_bytes(row), m.columns(), out);
+  } else if (f == fp16) {
+    kernels_->convert(Words::fp16, m.row_bytes(row), m.columns(), out);
+  } else if (f == fp32) {
+    kernels_->convert(Words::fp32, m.row_bytes(row), m.columns(), out);
+  } else {
+    m.load_row(row, out);
+  }
+}
+
+VectorRung::Reach VectorRung::reach(const Format& format, const double* x) const {
+  double squares, least, most;
+  kernels_->measure(x, d_, &squares, &least, &most);
+  Reach r;
+  r.finite = std::isfinite(squares);
+  if (!r.finite) return r;
+  r.norm = norm_bound(squares, static_cast<double>(d_));
+  r.quarters = reach_of(std::ldexp(r.norm, -grid_exponent(least, format)));
+  return r;
+}
+
+void VectorRung::measure_keys() {
+  const auto columns = static_cast<std::size_t>(dv4_);
+  constexpr std::size_t reaches = reach_limit + 1;
+  reach_count_.assign(reaches + 1, 0);
+  reach_norm_.assign(reaches + 1, 0);
+  std::vector<double> squares((reaches + 1) * columns, 0.0);
+  vmax_.assign(columns, 0.0);
+  std::vector<double> key(static_cast<std::size_t>(d_)), value(columns, 0.0);
+  const Format& format = problem_->k.format();
+  for (std::int64_t j = keys_.begin; j < keys_.end; ++j) {
+    load(problem_->k, j, key.data());
+    load(problem_->v, j, value.data());
+    double value_squares, unused;
+    const Reach r = this->reach(format, key.data());
+    kernels_->measure(value.data(), dv_, &value_squares, &unused, &unused);
+    if (!r.finite || !std::isfinite(value_squares)) {
+      if (bad_.empty()) bad_.assign(static_cast<std::size_t>(problem_->keys()), 0);
+      bad_[static_cast<std::size_t>(j)] = 1;
+      continue;
+    }
+    const auto reach = static_cast<std::size_t>(r.quarters);
+    ++reach_count_[reach];
+    reach_norm_[reach] = std::max(reach_norm_[reach], r.norm);
+    key_norm_ = std::max(key_norm_, r.norm);
+    kernels_->absorb(value.data(), dv_, vmax_.data(), &squares[reach * columns]);
+  }
+  // suffixes; every value bound is inflated over the whole number of additions
+  const auto n = static_cast<double>(keys_.count());
+  reach_v_norm_.assign((reaches + 1) * columns, 0.0);
+  for (std::size_t a = reaches; a-- > 0;) {
+    reach_count_[a] += reach_count_[a + 1];
+    reach_norm_[a] = std::max(reach_norm_[a], reach_norm_[a + 1]);
+    for (std::size_t c = 0; c < columns; ++c) {
+      squares[a * columns + c] += squares[(a + 1) * columns + c];
+      reach_v_norm_[a * columns + c] = norm_bound(squares[a * columns + c], n + 300);
+    }
+  }
+  v_norm_.assign(reach_v_norm_.begin(), reach_v_norm_.begin() + dv4_);
+}
+
+/// What is known of a query row before any score.
+struct VectorRung::RowFacts {
+  RowKind kind = RowKind::enclosed;
+  double norm = 0;
+  bool split = false;
+  double score_error = 0;         ///< of every key (split) or of the inexact ones
+  std::int64_t inexact_keys = 0;  ///< keys with inexact scores, not split
+  std::size_t inexact_from = 0;   ///< their reaches start here
+};
+
+VectorRung::RowFacts VectorRung::facts_of(std::int64_t row, double* query) const {
+  RowFacts f;
+  load(problem_->q, row, query);
+  const Reach reach = this->reach(problem_->q.format(), query);
+  if (!reach.finite) {
+    f.kind = RowKind::undefined;
+    return f;
+  }
+  const auto d = static_cast<double>(d_);
+  f.norm = reach.norm;
+  const int exact_to = 4 * 53 - reach.quarters;  // reaches up to this are exact
+  f.inexact_from = static_cast<std::size_t>(std::clamp(exact_to + 1, 0, reach_limit + 1));
+  f.inexact_keys = reach_count_[f.inexact_from];
+  f.split = f.inexact_keys > 0 && (split_all_ || f.inexact_keys * split_share > keys_.count());
+  if (f.split) {
+    f.inexact_keys = 0;
+    f.score_error = gamma(2 * d) * std::sqrt(d) * 0x1p-24 * f.norm * key_norm_ * inflation;
+  } else if (f.inexact_keys > 0) {
+    f.score_error = gamma(d) * f.norm * reach_norm_[f.inexact_from] * inflation;
+  }
+  const double exponent = problem_->softcap
+                              ? constants_.cap_hi
+                              : std::fabs(constants_.c_hi) * f.norm * key_norm_ * inflation;
+  const bool small_error = constants_.natural_magnitude * f.score_error < 0x1p-10;
+  if (!(exponent <= largest_exponent) || !small_error ||
+      !(std::fabs(sink_hi_) <= largest_exponent)) {
+    f.kind = RowKind::unknown;
+  }
+  return f;
+}
+
+RowKind VectorRung::scan(std::int64_t row) const {
+  RowKind kind = RowKind::empty;
+  std::vector<double> query(static_cast<std::size_t>(d_));
+  load(problem_->q, row, query.data());
+  if (!reach(problem_->q.format(), query.data()).finite) return RowKind::undefined;
+  const KeyRange range = problem_->range(row);
+  for (std::int64_t j = range.begin; j < range.end; ++j) {
+    if (!problem_->visible(row, j)) continue;
+    if (bad_key(j) || !std::isfinite(problem_->bias_at(row, j))) return RowKind::undefined;
+    kind = RowKind::unknown;
+  }
+  return kind;
+}
+
+/// One call's rows: panels of rows with their running sums.
+struct VectorRung::Block {
+  struct Panel {
+    std::vector<std::int64_t> rows;   ///< problem rows
+    std::vector<std::size_t> places;  ///< their places in the result
+    bool split = false;
+    Buffer query, query_low;  ///< [d][R]; split: q' and (q, q") as [2 d][R]
+    Buffer part, total;       ///< [dv4][R]
+    PanelState state{};
+    double group_sum[most_panel_rows] = {};
+    double most_bias[most_panel_rows] = {};
+    bool shift_set[most_panel_rows] = {};
+    bool all_set = false;
+    bool bad[most_panel_rows] = {};  ///< saw an infinite or NaN bias
+    KeyRange any, all;               ///< keys that some row, every row, can see by range
+    std::vector<RowFacts> facts;
+  };
+  std::vector<Panel> panels;
+};
+
+RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
+  const AttentionProblem& p = *problem_;
+  const LadderKernels& kernel = *kernels_;
+  const std::int64_t height = kernel.panel_rows;
+  const std::size_t n_rows = rows.size();
+  RowEnclosures out;
+  out.kind.assign(n_rows, RowKind::enclosed);
+  out.lo.assign(n_rows * static_cast<std::size_t>(dv_), -infinity);
+  out.hi.assign(n_rows * static_cast<std::size_t>(dv_), infinity);
+  out.lse2_lo.assign(n_rows, -infinity);
+  out.lse2_hi.assign(n_rows, infinity);
+
+  // --- rows into panels, split ones apart
+  std::vector<RowFacts> facts(n_rows);
+  std::vector<double> queries(n_rows * static_cast<std::size_t>(d_));
+  std::vector<std::size_t> plain, split;
+  for (std::size_t i = 0; i < n_rows; ++i) {
+    facts[i] = facts_of(rows[i], &queries[i * static_cast<std::size_t>(d_)]);
+    out.kind[i] = facts[i].kind == RowKind::unknown ? scan(rows[i]) : facts[i].kind;
+    if (facts[i].kind == RowKind::enclosed) (facts[i].split ? split : plain).push_back(i);
+  }
+  const auto sigma_of = [](double norm) {
+    // grid 2^-26 of the norm rounded up to a power of two; 1.5 * 2^52 of it
+    return norm > 0 ? std::ldexp(1.5, std::ilogb(norm) + 1 - 26 + 52) : 1.0;
+  };
+  Block block;
+  const auto add_panels = [&](const std::vector<std::size_t>& places, bool is_split) {
+    std::vector<double> high(static_cast<std::size_t>(d_)), low(high.size());
+    for (std::size_t first = 0; first < places.size(); first += static_cast<std::size_t>(height)) {
+      Block::Panel panel;
+      panel.split = is_split;
+      panel.query = Buffer(d_ * height);
+      if (is_split) panel.query_low = Buffer(2 * d_ * height);
+      panel.part = Buffer(dv4_ * height);
+      panel.total = Buffer(dv4_ * height);
+      panel.any = {p.keys(), 0};
+      panel.all = {0, p.keys()};
+      const std::size_t last = std::min(places.size(), first + static_cast<std::size_t>(height));
+      for (std::size_t i = first; i < last; ++i) {
+        const std::size_t place = places[i];
+        const auto r = static_cast<std::int64_t>(i - first);
+        const double* query = &queries[place * static_cast<std::size_t>(d_)];
+        if (is_split) {
+          kernel.split(query, d_, sigma_of(facts[place].norm), high.data(), low.data());
+          for (std::int64_t t = 0; t < d_; ++t) {
+            const auto at = static_cast<std::size_t>(t);
+            panel.query.get()[t * height + r] = high[at];
+            panel.query_low.get()[t * height + r] = query[t];
+            panel.query_low.get()[(d_ + t) * height + r] = low[at];
+          }
+        } else {
+          for (std::int64_t t = 0; t < d_; ++t) panel.query.get()[t * height + r] = query[t];
+        }
+        panel.rows.push_back(rows[place]);
+        panel.places.push_back(place);
+        panel.facts.push_back(facts[place]);
+        const KeyRange range = p.range(rows[place]);
+        panel.any.begin = std::min(panel.any.begin, range.begin);
+        panel.any.end = std::max(panel.any.end, range.end);
+        panel.all.begin = std::max(panel.all.begin, range.begin);
+        panel.all.end = std::min(panel.all.end, range.end);
+      }
+      for (std::int64_t r = 0; r < height; ++r) {
+        panel.state.greatest[r] = -infinity;
+        if (p.sink) {
+          panel.state.greatest[r] = sink_hi_;
+          panel.state.shift[r] = std::nearbyint(sink_hi_);
+        }
+        // padded rows are settled from the start
+        panel.shift_set[r] = static_cast<std::size_t>(r) >= panel.rows.size();
+      }
+      block.panels.push_back(std::move(panel));
+    }
+  };
+  add_panels(plain, false);
+  add_panels(split, true);
+
+  // --- one pass over the tiles
+  const std::int64_t k_stride = d_ + 8, k2_stride = 2 * d_ + 8;
+  const Buffer k_tile(plain.empty() ? 1 : tile_keys * k_stride);
+  const Buffer k2_tile(split.empty() ? 1 : tile_keys * k2_stride);
+  const Buffer v_tile(dv4_ * tile_keys), scores(tile_keys * height), low(tile_keys * height);
+  const Buffer bias(p.bias ? tile_keys * height : 1), visible(tile_keys * height);
+  std::vector<double> key(static_cast<std::size_t>(d_)), value(static_cast<std::size_t>(dv4_));
+  std::vector<double> bias_row(static_cast<std::size_t>(tile_keys));
+  KeyRange span{p.keys(), 0};
+  for (const Block::Panel& panel : block.panels) {
+    span.begin = std::min(span.begin, panel.any.begin);
+    span.end = std::max(span.end, panel.any.end);
+  }
+  ExponentArgs args;
+  const bool capped = p.softcap.has_value();
+  args.c_hi = capped ? std::fabs(constants_.w_hi) : constants_.c_hi;
+  args.c_lo = capped && constants_.w_hi < 0 ? -constants_.w_lo
+              : capped                      ? constants_.w_lo
+                                            : constants_.c_lo;
+  // tanh is odd: a negative scale flips the sign of the capped score
+  args.cap_hi = capped && constants_.w_hi < 0 ? -constants_.cap_hi : constants_.cap_hi;
+  args.cap_lo = capped && constants_.w_hi < 0 ? -constants_.cap_lo : constants_.cap_lo;
+  std::int64_t tiles = 0;
+  const auto flush = [&](Block::Panel& panel) {
+    kernel.flush(panel.part.get(), panel.total.get(), dv4_ * height);
+    for (std::int64_t r = 0; r < height; ++r) {
+      panel.group_sum[r] += panel.state.sum[r];
+      panel.state.sum[r] = 0;
+    }
+  };
+  for (std::int64_t begin = span.begin; begin < span.end; begin += tile_keys, ++tiles) {
+    const std::int64_t n = std::min(tile_keys, span.end - begin);
+    for (std::int64_t j = 0; j < tile_keys; ++j) {
+      double* k_row = plain.empty() ? nullptr : k_tile.get() + j * k_stride;
+      double* k2_row = split.empty() ? nullptr : k2_tile.get() + j * k2_stride;
+      if (j >= n || bad_key(begin + j)) {
+        if (k_row != nullptr) std::fill_n(k_row, d_, 0.0);
+        if (k2_row != nullptr) std::fill_n(k2_row, 2 * d_, 0.0);
+        std::fill(value.begin(), value.end(), 0.0);
+      } else {
+        double* raw = k_row != nullptr ? k_row : key.data();
+        load(p.k, begin + j, raw);
+        if (k2_row != nullptr) {
+          double squares, least, most;
+          kernel.measure(raw, d_, &squares, &least, &most);
+          kernel.split(raw, d_, sigma_of(norm_bound(squares, static_cast<double>(d_))), k2_row + d_,
+                       k2_row);
+        }
+        load(p.v, begin + j, value.data());
+      }
+      for (std::int64_t c = 0; c < dv4_; c += channel_group) {
+        std::memcpy(v_tile.get() + c * tile_keys + j * channel_group, &value[std::size_t(c)],
+                    channel_group * sizeof(double));
+      }
+    }
+    for (Block::Panel& panel : block.panels) {
+      if (begin >= panel.any.end || begin + n <= panel.any.begin) continue;
+      const auto n_panel = static_cast<std::int64_t>(panel.rows.size());
+      // --- what is visible of this tile
+      bool mixed = begin < panel.all.begin || begin + n > panel.all.end || !p.ranges_only();
+      if (p.bias) {
+        mixed = true;
+        std::fill_n(bias.get(), tile_keys * height, 0.0);
+      }
+      if (mixed) {
+        std::fill_n(visible.get(), tile_keys * height, 0.0);
+        bool any = false, all = true;
+        for (std::int64_t r = 0; r < n_panel; ++r) {
+          const std::int64_t row = panel.rows[static_cast<std::size_t>(r)];
+          const KeyRange range = p.range(row);
+          const std::int64_t first = std::max<std::int64_t>(0, range.begin - begin);
+          const std::int64_t last = std::min(n, range.end - begin);
+          all = all && first == 0 && last == n;
+          if (p.bias) {
+            const Matrix& b = *p.bias;
+            const std::byte* at =
+                b.row_bytes(b.rows() == 1 ? 0 : row) + begin * b.format().storage_bytes();
+            load(Matrix(nullptr, at, b.format(), 1, n, 0), 0, bias_row.data());
+          }
+          for (std::int64_t j = first; j < last; ++j) {
+            bool seen = p.ranges_only() || p.sees(row, begin + j);
+            if (seen && p.bias) {
+              const double b = bias_row[static_cast<std::size_t>(j)];
+              if (b == -infinity) {
+                seen = false;
+              } else {
+                const double magnitude = std::fabs(b);
+                if (!(magnitude < infinity)) panel.bad[r] = true;
+                if (!(magnitude <= panel.most_bias[r])) panel.most_bias[r] = magnitude;
+                bias.get()[j * height + r] = magnitude <= largest_bias ? b : 0;
+              }
+            }
+            if (seen) {
+              visible.get()[j * height + r] = 1;
+              any = true;
+              if (bad_key(begin + j)) panel.bad[r] = true;
+            } else {
+              all = false;
+            }
+          }
+        }
+        if (!any) continue;
+        mixed = !all;
+      } else if (any_bad_key()) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          if (bad_key(begin + j)) std::fill_n(panel.bad, n_panel, true);
+        }
+      }
+      args.visible = mixed ? visible.get() : nullptr;
+      args.bias = p.bias ? bias.get() : nullptr;
+      args.low = panel.split ? low.get() : nullptr;
+
+      // --- scores, weights, sums
+      const auto make_scores = [&] {
+        if (panel.split) {
+          kernel.scores(panel.query.get(), k2_tile.get() + d_, k2_stride, d_, scores.get());
+          kernel.scores(panel.query_low.get(), k2_tile.get(), k2_stride, 2 * d_, low.get());
+        } else {
+          kernel.scores(panel.query.get(), k_tile.get(), k_stride, d_, scores.get());
+        }
+      };
+      make_scores();
+      double greatest[most_panel_rows];
+      if (!panel.all_set) {
+        kernel.greatest(args, scores.get(), n, greatest);
+        panel.all_set = true;
+        for (std::int64_t r = 0; r < n_panel; ++r) {
+          if (!panel.shift_set[r] && greatest[r] > -infinity) {
+            const double most = std::max(greatest[r], panel.state.greatest[r]);
+            panel.state.shift[r] = std::nearbyint(most);
+            panel.shift_set[r] = true;
+          }
+          panel.all_set = panel.all_set && panel.shift_set[r];
+        }
+      }
+      const PanelState before = panel.state;
+      kernel.weights(args, scores.get(), n, &panel.state);
+      bool rescale = false;
+      for (std::int64_t r = 0; r < n_panel; ++r) {
+        rescale = rescale || panel.state.greatest[r] > panel.state.shift[r] + headroom_above_shift;
+      }
+      if (rescale) {
+        const PanelState after = panel.state;
+        panel.state = before;
+        for (std::int64_t r = 0; r < n_panel; ++r) {
+          if (!(after.greatest[r] > before.shift[r] + headroom_above_shift)) continue;
+          const double shift = std::nearbyint(after.greatest[r]);
+          const int down = static_cast<int>(std::max(before.shift[r] - shift, -3000.0));
+          panel.state.shift[r] = shift;
+          panel.state.sum[r] = std::ldexp(panel.state.sum[r], down);
+          panel.group_sum[r] = std::ldexp(panel.group_sum[r], down);
+          panel.state.squares[r] = std::ldexp(panel.state.squares[r], 2 * down);
+          for (std::int64_t c = 0; c < dv4_; ++c) {
+            double& part = panel.part.get()[c * height + r];
+            double& total = panel.total.get()[c * height + r];
+            part = std::ldexp(part, down);
+            total = std::ldexp(total, down);
+          }
+        }
+        make_scores();
+        kernel.weights(args, scores.get(), n, &panel.state);
+      }
+      kernel.values(scores.get(), v_tile.get(), dv4_, panel.part.get());
+    }
+    if (tiles % tiles_in_group == tiles_in_group - 1) {
+      for (Block::Panel& panel : block.panels) flush(panel);
+    }
+  }
+
+  // --- from sums to enclosures
+  const auto groups = static_cast<double>(tiles / tiles_in_group + 1);
+  const double gamma_l =
+      gamma(weight_chain + tile_keys / weight_chain + tiles_in_group + groups + 2);
+  const double gamma_o = gamma(tile_keys + 1 + tiles_in_group + groups + 2);
+  const auto n_keys = static_cast<double>(span.end > span.begin ? span.end - span.begin : 0) + 8;
+  const Buffer lo(dv4_ * height), hi(dv4_ * height), extra(dv4_ * height);
+  for (Block::Panel& panel : block.panels) {
+    flush(panel);
+    double l[most_panel_rows] = {}, l_error[most_panel_rows] = {}, l_bound[most_panel_rows] = {};
+    double p_norm[most_panel_rows] = {}, relative[most_panel_rows] = {};
+    double absolute[most_panel_rows] = {};
+    bool with_extra = false;
+    for (std::size_t r = 0; r < panel.rows.size(); ++r) {
+      RowKind& kind = out.kind[panel.places[r]];
+      const RowFacts& f = panel.facts[r];
+      const PanelState& s = panel.state;
+      l[r] = panel.group_sum[r];
+      // a sink alone leaves the shift "unset" and no weight
+      if (!panel.shift_set[r]) {
+        kind = panel.bad[r] ? RowKind::undefined : RowKind::empty;
+        l[r] = 1;
+        continue;
+      }
+      if (panel.bad[r]) kind = RowKind::undefined;
+      if (panel.most_bias[r] > largest_bias && kind == RowKind::enclosed) kind = RowKind::unknown;
+      const double t_bound =
+          std::min(0x1p19, (capped ? constants_.cap_hi
+                                   : std::fabs(constants_.c_hi) * f.norm * key_norm_ * inflation) +
+                               1.5 * std::min(panel.most_bias[r], largest_bias));
+      double exponent_error = 0x1p-100 * t_bound + (capped ? 5 * u * constants_.cap_hi : 0.0);
+      if (f.split) {
+        exponent_error += constants_.natural_magnitude * 1.4427 * f.score_error;
+      }
+      const double eps =
+          (exp2_relative_error_bound + exponent_error * 0.6931472 * (1 + 0x1p-9)) * inflation;
+      const double delta =
+          f.split ? 0.0 : constants_.natural_magnitude * f.score_error * (1 + 0x1p-9) * inflation;
+      const double second_order = 1 + 2 * (eps + delta);
+      if (p.sink) {
+        double w;
+        vector_kernels(kernel.set).exp2_pair(&sink_hi_, &sink_lo_, s.shift[r], &w, 1);
+        l[r] += w;
+        l_error[r] = w * 2 * exp2_relative_error_bound;
+      }
+      const double mass = l[r] * (1 + 2 * gamma_l) * inflation;
+      const double norm =
+          std::sqrt(s.squares[r] * (1 + (n_keys + 8) * 0x1p-51) + n_keys * 0x1p-960) *
+          (1 + 0x1p-50);
+      const double inexact_mass =
+          delta > 0 ? std::min(mass, norm * std::sqrt(static_cast<double>(f.inexact_keys)) *
+                                         (1 + 0x1p-50))
+                    : 0.0;
+      const double lost = n_keys * underflow_per_key;
+      l_error[r] = (l_error[r] + (gamma_l + 2 * u) * mass +
+                    (eps * mass + delta * inexact_mass) * second_order + lost) *
+                   inflation;
+      l_bound[r] = mass;
+      p_norm[r] = norm;
+      relative[r] = (gamma_o + eps * second_order) * inflation;
+      absolute[r] = lost;
+      if (delta > 0) {
+        with_extra = true;
+        const double* v_tail = &reach_v_norm_[f.inexact_from * static_cast<std::size_t>(dv4_)];
+        for (std::int64_t c = 0; c < dv_; ++c) {
+          extra.get()[c * height + static_cast<std::int64_t>(r)] =
+              delta * second_order *
+              std::min(mass * vmax_[static_cast<std::size_t>(c)], norm * v_tail[c]) * inflation;
+        }
+      } else {
+        for (std::int64_t c = 0; c < dv_; ++c) {
+          extra.get()[c * height + static_cast<std::int64_t>(r)] = 0;
+        }
+      }
+      if (kind == RowKind::enclosed) {
+        if (!(l[r] > 0x1p-2) || !(l_error[r] < 0x1p-2 * l[r])) {
+          kind = RowKind::unknown;
+          continue;
+        }
+        // log2(l (1 +- e)) = log2 l +- e log2(e) (1 + e)
+        mpfr_t x;
+        mpfr_init2(x, 53);
+        mpfr_set_d(x, l[r], MPFR_RNDN);
+        mpfr_log2(x, x, MPFR_RNDN);
+        const double log2_l = mpfr_get_d(x, MPFR_RNDN);
+        mpfr_clear(x);
+        const double lse = s.shift[r] + log2_l;
+        const double e = l_error[r] / l[r];
+        const double error = (e * (1 + e) * 1.4427 * (1 + 0x1p-9) + 4 * u * std::fabs(log2_l) +
+                              4 * u * std::fabs(lse)) *
+                             inflation;
+        out.lse2_lo[panel.places[r]] = lse - error;
+        out.lse2_hi[panel.places[r]] = lse + error;
+      }
+    }
+    kernel.finish(panel.total.get(), dv_, l, l_error, l_bound, p_norm, relative, absolute,
+                  vmax_.data(), v_norm_.data(), with_extra ? extra.get() : nullptr, lo.get(),
+                  hi.get());
+    for (std::size_t r = 0; r < panel.rows.size(); ++r) {
+      if (out.kind[panel.places[r]] != RowKind::enclosed) continue;
+      const std::size_t to = panel.places[r] * static_cast<std::size_t>(dv_);
+      for (std::int64_t c = 0; c < dv_; ++c) {
+        const std::int64_t at = c * height + static_cast<std::int64_t>(r);
+        out.lo[to + static_cast<std::size_t>(c)] = lo.get()[at];
+        out.hi[to + static_cast<std::size_t>(c)] = hi.get()[at];
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace headroom

@@ -1,0 +1,96 @@
+// The first rung: enclosures of O and LSE of many rows in vectorised doubles, with proved errors.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reference/evaluate/ladder/kernels.h"
+#include "reference/evaluate/ladder/problem.h"
+
+namespace headroom {
+
+/// What the first rung found about a row.
+enum class RowKind : std::uint8_t {
+  enclosed,   ///< lo, hi and the LSE hold the exact values
+  empty,      ///< no visible key
+  undefined,  ///< the query or a visible key, value or bias is NaN or infinite
+  unknown,    ///< beyond the range of this rung; nothing is said
+};
+
+/// Enclosures of some rows. Outputs are row-major, rows x dv.
+struct RowEnclosures {
+  std::vector<RowKind> kind;
+  std::vector<double> lo, hi;
+  std::vector<double> lse2_lo, lse2_hi;  ///< log2 of l
+};
+
+/// Exact scaling constants of a problem as pairs of doubles (relative error 2^-105).
+struct ScaleConstants {
+  double c_hi, c_lo;         ///< log2 units a unit of <q, k>
+  double cap_hi, cap_lo;     ///< softcap log2(e), 0 without
+  double w_hi, w_lo;         ///< 2 scale log2(e) / softcap, 0 without
+  double natural_magnitude;  ///< upper bound of |s|, natural units a unit of <q, k>
+  explicit ScaleConstants(const AttentionProblem& problem);
+};
+
+/// Norms, grids and column bounds of one problem, computed once; then rows in any order and from
+/// any thread. Memory: a few doubles a key and 212 dv doubles; a block of rows adds
+/// O(rows (d + 3 dv)) and one tile.
+///
+/// Requires: problem.validate() passed; the problem outlives the rung; every call under
+/// NearestRounding.
+class VectorRung {
+ public:
+  VectorRung(const AttentionProblem& problem, InstructionSet set);
+
+  /// Rows best handled together: the block size is a multiple of a panel's.
+  std::int64_t panel_rows() const { return kernels_->panel_rows; }
+  InstructionSet instruction_set() const { return kernels_->set; }
+
+  /// A vector's norm, rounded up, and the quarter bits by which it exceeds the grid of its
+  /// elements: scores of two vectors are exact if these add to at most 4 * 53.
+  struct Reach {
+    double norm = 0;
+    int quarters = 0;
+    bool finite = true;
+  };
+  Reach reach(const Format& format, const double* x) const;
+
+  /// One row of an operand as doubles.
+  void load(const Matrix& m, std::int64_t row, double* out) const;
+  const ScaleConstants& constants() const { return constants_; }
+
+  /// empty, undefined, or unknown: from the row's visible keys, one by one.
+  RowKind scan(std::int64_t row) const;
+
+  RowEnclosures enclose(std::span<const std::int64_t> rows) const;
+
+  /// Is key j, or its value row, NaN or infinite?
+  bool bad_key(std::int64_t j) const { return !bad_.empty() && bad_[static_cast<std::size_t>(j)]; }
+  bool any_bad_key() const { return !bad_.empty(); }
+
+ private:
+  struct RowFacts;
+  struct Block;
+
+  void measure_keys();
+  RowFacts facts_of(std::int64_t row, double* query) const;
+
+  const AttentionProblem* problem_;
+  const LadderKernels* kernels_;
+  ScaleConstants constants_;
+  std::int64_t d_, dv_, dv4_;
+  KeyRange keys_;  ///< union of the rows' ranges
+  std::vector<std::uint8_t> bad_;
+  double key_norm_ = 0;  ///< largest |k|
+  // Keys by reach: quarter bits of |k| over the grid of its elements. At index a: of all keys of
+  // reach a or more, how many, their largest norm, and the column norms of their values.
+  std::vector<std::int64_t> reach_count_;
+  std::vector<double> reach_norm_, reach_v_norm_;
+  std::vector<double> vmax_, v_norm_;
+  double sink_hi_ = 0, sink_lo_ = 0;  ///< sink log2(e)
+  bool split_all_ = false;
+};
+
+}  // namespace headroom
