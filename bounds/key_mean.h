@@ -15,7 +15,8 @@ namespace headroom {
 /// Width grows by one rounding a key: at most n 2^-53 relative to sum |k| / n.
 class KeyMean {
  public:
-  explicit KeyMean(std::int64_t channels) : sum_(static_cast<std::size_t>(channels)) {}
+  explicit KeyMean(std::int64_t channels)
+      : minus_lower_(static_cast<std::size_t>(channels)), upper_(minus_lower_.size()) {}
   void add(const UpwardRounding& up, std::span<const double> lo, std::span<const double> hi);
   std::int64_t count() const { return count_; }
   /// Requires: count() > 0.
@@ -24,7 +25,7 @@ class KeyMean {
   Interval dot_mean(const UpwardRounding& up, std::span<const double> q) const;
 
  private:
-  std::vector<Interval> sum_;
+  std::vector<double> minus_lower_, upper_;  // of the sums, channel by channel
   std::int64_t count_ = 0;
 };
 

@@ -17,13 +17,13 @@ constexpr double guard_step = 0x1p-20;
 Upper<Relative> lost_mass(const UpwardRounding&, Lower<Log2> margin) {
   const double d = margin.value();
   if (!(d > 0)) return Upper<Relative>(1);
+  static const Interval euler = exp(Interval(1.0));
   const Interval bits(d);
-  const Interval e_d_ln2 = exp(Interval(1.0)) * bits * ln_2();
-  // 1 / (1 + 1 / rho) is accurate for every rho; rho itself serves where 2^D overflows.
-  const Upper<Relative> sharp =
-      Upper<Relative>::of(Interval(1.0) / (Interval(1.0) + e_d_ln2 * exp2(bits)));
-  const Upper<Relative> rho = Upper<Relative>::of(exp2(-bits) / e_d_ln2);
-  return tighter(tighter(sharp, rho), Upper<Relative>(1));
+  const Interval e_d_ln2 = euler * bits * ln_2();
+  if (d > 1000) return Upper<Relative>::of(exp2(-bits) / e_d_ln2);  // rho; 2^D may overflow
+  // 1 / (1 + 1 / rho) is accurate for every rho.
+  const Interval sharp = Interval(1.0) / (Interval(1.0) + e_d_ln2 * exp2(bits));
+  return tighter(Upper<Relative>::of(sharp), Upper<Relative>(1));
 }
 
 Upper<Log2> guard_bits(const UpwardRounding& up, double eps) {

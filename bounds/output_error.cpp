@@ -54,6 +54,33 @@ Interval power(const Interval& x, int n) {
   return result;
 }
 
+// The elementary functions below serve every row of a head and are nearly 1 in most: series with a
+// proved sign of the remainder there, MPFR elsewhere.
+constexpr double small = 0x1p-7;
+
+/// Upper bound of 2^a, a >= 0.
+Interval exp2_above(double a) {
+  if (a >= small) return Interval(exp2(Interval(a)).hi());
+  // e^y <= (2 + y) / (2 - y) on (0, 2).
+  const Interval y = Interval(a) * ln_2();
+  return Interval(((Interval(2.0) + y) / (Interval(2.0) - y)).hi());
+}
+
+/// Upper bound of log2 x, x >= 1; lower bound of log2 x, 0 < x <= 1.
+double log2_above(double x) {
+  const Interval t = Interval(x) - one;
+  if (!(t.hi() < small)) return log2(Interval(x)).hi();
+  // ln(1 + t) <= t - t^2 / 2 + t^3 / 3.
+  return (t * (one - t * (Interval(0.5) - t / Interval(3.0))) * log2_e()).hi();
+}
+double log2_below(double x) {
+  const Interval t = one - Interval(x);
+  if (!(t.hi() < small)) return log2(Interval(x)).lo();
+  // -ln(1 - t) <= t + t^2 / 2 + t^3 / (3 (1 - t)).
+  const Interval tail = t * t / (Interval(3.0) * (one - t));
+  return -(t * (one + t * Interval(0.5) + tail) * log2_e()).hi();
+}
+
 /// Weights that a sum may be given: the exponents of their grid and of the smallest that is not 0.
 struct WeightGrid {
   int grid, smallest;
@@ -61,12 +88,13 @@ struct WeightGrid {
 
 /// Everything that is the same for every row of N keys.
 struct Stages {
-  Interval eps_e, h_e;  // exp2
-  Interval u_p, h_p;    // rounding of P in the numerator
-  Interval g_l, g_o;    // accumulators
-  Interval h_l, h_o;    // what one underflow event loses in l, in O
-  Interval n_l, n_f;    // numbers of such events
-  Interval value_daz;   // subnormal values read as zero
+  Interval eps_e, h_e;   // exp2
+  Interval u_p, h_p;     // rounding of P in the numerator
+  Interval g_l, g_o;     // accumulators
+  Interval h_l, h_o;     // what one underflow event loses in l, in O
+  Interval n_l, n_f;     // numbers of such events
+  Interval value_daz;    // subnormal values read as zero
+  Interval shift, mass;  // 2^A (from above) and W (from below) of the row
 };
 
 Stages stages_of(const UpwardRounding& up, const KernelModel& kernel,
@@ -104,6 +132,9 @@ Stages stages_of(const UpwardRounding& up, const KernelModel& kernel,
   s.g_l = of(accumulation_error(up, l, row.visible, row.rescales));
   s.g_o = of(accumulation_error(up, kernel.numerator, row.visible, row.rescales));
 
+  s.shift = exp2_above(row.exponent_error.value());
+  s.mass = Interval(exp2(Interval(row.log2_mass.value())).lo());
+
   // A multiplier that flushes may read subnormal operands as zero: values below 2^emin, and stored
   // weights, which cost V 2^emin each.
   const Format& o = kernel.numerator.format;
@@ -121,14 +152,12 @@ OutputError compose(const UpwardRounding&, const KernelModel& kernel, const Outp
   const Interval count(static_cast<double>(row.visible));
   const Interval v(row.vmax_abs);
   const Interval spread = Interval(row.vmax) - Interval(row.vmin);
-  const Interval a(row.exponent_error.value());
-  const Interval mass = exp2(Interval(row.log2_mass.value()));
+  const Interval mass = stage.mass;
   const bool rounded_sum = kernel.p.denominator_rounded;
 
   // Weights: r in [r_min, r_max], absolute errors h.
-  const Interval shift = exp2(a);
-  Interval r_max = shift * power(one + stage.eps_e, row.exp2_factors);
-  Interval r_min = power(one - stage.eps_e, row.exp2_factors) / shift;
+  Interval r_max = stage.shift * power(one + stage.eps_e, row.exp2_factors);
+  Interval r_min = power(one - stage.eps_e, row.exp2_factors) / stage.shift;
   Interval h = by_mean ? Interval(0.0) : stage.h_e;
   Interval u_p = stage.u_p, h_p = stage.h_p;
   if (rounded_sum) {
@@ -149,7 +178,9 @@ OutputError compose(const UpwardRounding&, const KernelModel& kernel, const Outp
   if (!(computed > 0)) return result;
   const Interval l_hat(computed);
 
-  const Interval weights = spread * tanh(log(r_max / r_min) / Interval(4.0));
+  // tanh(ln R / 4) = (sqrt R - 1) / (sqrt R + 1), increasing in R.
+  const Interval root(sqrt(r_max / r_min).hi());
+  const Interval weights = spread * (root - one) / (root + one);
   const Interval flush = spread * (lost + count * h / l_d);
   const Interval grown = (one + u_p) * (one + stage.g_o) / (one - stage.g_l);
   const Interval rounding = v * (grown - one);
@@ -204,9 +235,9 @@ OutputError compose(const UpwardRounding&, const KernelModel& kernel, const Outp
       r_max * (one + stage.g_l) + count * h * (one + stage.g_l) / mass + relative_events;
   const Interval low = r_min * (one - lost) * (one - stage.g_l) -
                        count * h * (one - stage.g_l) / mass - relative_events;
-  const double top = Upper<Log2>::of(log2(Interval(high.hi()))).value();
+  const double top = log2_above(high.hi());
   const double bottom =
-      low.lo() > 0 ? log2(Interval(low.lo())).lo() : -std::numeric_limits<double>::infinity();
+      low.lo() > 0 ? log2_below(low.lo()) : -std::numeric_limits<double>::infinity();
   result.lse2 = Interval(bottom, top);
   return result;
 }
@@ -227,8 +258,10 @@ OutputError output_error(const UpwardRounding& up, const KernelModel& kernel,
   }
   const Interval kept = one - stage.eps_e;
   if (!(kept.lo() > 0)) return plain;
+  const int emin = kernel.exp2.result.emin;  // h_E is 2^emin (1 + eps_E)
+  const double above = log2_above((stage.h_e / kept / power_of_two(emin)).hi());
   const Interval threshold =
-      log2(stage.h_e / kept) + Interval(row.exponent_error.value());  // of z - mu
+      Interval(emin) + Interval(above) + Interval(row.exponent_error.value());  // of z - mu
   const Lower<Log2> margin = row.mean_exponent - Upper<Log2>::of(threshold);
   const Interval lost(0.0, lost_mass(up, margin).value());
   const OutputError by_mean = compose(up, kernel, row, stage, true, Interval(lost.hi()));

@@ -1,10 +1,13 @@
 #include "bounds/stabilizer.h"
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
+#include "bounds/norms.h"
 #include "bounds/sums.h"
 #include "reference/format/convert.h"
 
@@ -49,6 +52,29 @@ Interval kernel_norm(const UpwardRounding& up, const Format& format, const Inter
   const Interval result = rounded(up, format, root, false);
   // A partial sum above the largest finite number becomes infinite, and so does the norm.
   return high <= format.max_finite() ? result : Interval(result.lo(), infinity);
+}
+
+Interval kernel_norm(const UpwardRounding& up, const Format& format, std::span<const double> lo,
+                     std::span<const double> hi) {
+  const auto n = static_cast<std::int64_t>(lo.size());
+  // least exponent of a set bit over the elements; their squares are multiples of its double
+  int grid = std::numeric_limits<int>::max();
+  double sum = 0;  // upward: at least the exact sum, and equal to it where the test below passes
+  for (std::size_t c = 0; c < lo.size(); ++c) {
+    if (lo[c] != hi[c] || !std::isfinite(lo[c])) return kernel_norm(up, format, norm(up, lo, hi), n);
+    if (lo[c] == 0) continue;
+    int exponent = 0;
+    const double significand = std::frexp(std::fabs(lo[c]), &exponent);
+    const auto integer = static_cast<std::uint64_t>(std::ldexp(significand, 53));
+    grid = std::min(grid, exponent - 53 + std::countr_zero(integer));
+    sum += lo[c] * lo[c];
+  }
+  if (sum == 0 && grid == std::numeric_limits<int>::max()) return Interval(0.0);
+  const bool on_grid = 2 * grid >= format.least_exponent() && format.precision <= 53 &&
+                       sum <= format.max_finite() &&
+                       sum <= std::ldexp(1.0, std::min(1023, 2 * grid + format.precision));
+  if (!on_grid) return kernel_norm(up, format, norm(up, lo, hi), n);
+  return rounded(up, format, sqrt(Interval(sum)), false);
 }
 
 Interval rounded(const UpwardRounding&, const Format& format, const Interval& value,

@@ -18,6 +18,12 @@ namespace headroom {
 Interval kernel_norm(const UpwardRounding& up, const Format& format, const Interval& exact,
                      std::int64_t n);
 
+/// The same for a vector in the box [lo, hi]. If its elements are exact and their squares lie on a
+/// grid fine enough that every partial sum is a number of the format (|x|^2 <= 2^p grid), no order
+/// rounds and the result is the rounded root alone: 0 for the zero vector, 213 for (213, 0).
+Interval kernel_norm(const UpwardRounding& up, const Format& format, std::span<const double> lo,
+                     std::span<const double> hi);
+
 /// Rounds an enclosed value to nearest, ties to even (or upward), into a format: every possible
 /// result. A result that overflows is infinite, also in formats that deliver NaN there; an infinite
 /// end of `value` (nothing known) stays infinite.
