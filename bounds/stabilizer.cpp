@@ -61,7 +61,8 @@ Interval kernel_norm(const UpwardRounding& up, const Format& format, std::span<c
   int grid = std::numeric_limits<int>::max();
   double sum = 0;  // upward: at least the exact sum, and equal to it where the test below passes
   for (std::size_t c = 0; c < lo.size(); ++c) {
-    if (lo[c] != hi[c] || !std::isfinite(lo[c])) return kernel_norm(up, format, norm(up, lo, hi), n);
+    if (lo[c] != hi[c] || !std::isfinite(lo[c]))
+      return kernel_norm(up, format, norm(up, lo, hi), n);
     if (lo[c] == 0) continue;
     int exponent = 0;
     const double significand = std::frexp(std::fabs(lo[c]), &exponent);

@@ -87,8 +87,7 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   j["policy"] = to_text(options.policy);
   Json& parameters = j["parameters"];
   parameters["eps"] = hex_float(options.eps);
-  parameters["max_error"] =
-      options.max_error ? Json(hex_float(*options.max_error)) : Json(nullptr);
+  parameters["max_error"] = options.max_error ? Json(hex_float(*options.max_error)) : Json(nullptr);
   parameters["evaluate_rows"] = options.evaluate_rows;
   parameters["evaluate_scores"] = options.evaluate_scores;
   j["head"] = head_json(head);
@@ -106,13 +105,11 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   } else {
     gate = nullptr;
   }
-  j["values"] = {{"query_norm", hex_float(report.query_norm)},
-                 {"key_norm", hex_float(report.key_norm)},
-                 {"radius", hex_float(report.radius)},
-                 {"v_magnitude", hex_float(report.v_magnitude)},
-                 {"most_visible", report.most_visible},
-                 {"rows_evaluated", report.rows_evaluated},
-                 {"rows_undecided", report.rows_undecided}};
+  j["values"] = {
+      {"query_norm", hex_float(report.query_norm)}, {"key_norm", hex_float(report.key_norm)},
+      {"radius", hex_float(report.radius)},         {"v_magnitude", hex_float(report.v_magnitude)},
+      {"most_visible", report.most_visible},        {"rows_evaluated", report.rows_evaluated},
+      {"rows_undecided", report.rows_undecided}};
   j["path"] = report.stabilizer;
   j["claims"] = claims_json(report.claims);
   j["refused"] = claims_json(report.fixed_claims);

@@ -20,14 +20,12 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// How bad an outcome is for a verdict.
 bool all_required(const std::vector<Claim>& claims, ClaimOutcome outcome) {
-  return std::all_of(claims.begin(), claims.end(), [&](const Claim& c) {
-    return !c.required || c.outcome() == outcome;
-  });
+  return std::all_of(claims.begin(), claims.end(),
+                     [&](const Claim& c) { return !c.required || c.outcome() == outcome; });
 }
 bool any_required(const std::vector<Claim>& claims, ClaimOutcome outcome) {
-  return std::any_of(claims.begin(), claims.end(), [&](const Claim& c) {
-    return c.required && c.outcome() == outcome;
-  });
+  return std::any_of(claims.begin(), claims.end(),
+                     [&](const Claim& c) { return c.required && c.outcome() == outcome; });
 }
 
 /// The required claim of this outcome with the least margin; nullptr if there is none.
@@ -89,12 +87,14 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
     Claim finite;
     finite.id = "operand.finite";
     finite.kind = LimitKind::at_most;
-    finite.value = Interval(1.0);
+    finite.value = scan.non_finite_certain ? Interval(1.0) : Interval(0.0, 1.0);
     finite.limit = 0;
     finite.note = scan.non_finite_where;
     report.claims.push_back(finite);
-    report.verdict = Verdict::refuted;
-    report.reason = "the data hold NaN or infinity: " + scan.non_finite_where;
+    report.verdict = scan.non_finite_certain ? Verdict::refuted : Verdict::undecided;
+    report.reason = (scan.non_finite_certain ? "the data hold NaN or infinity: "
+                                             : "operands overflow in some summation orders: ") +
+                    scan.non_finite_where;
     report.binding = finite.id;
     report.margin_bits = finite.margin_bits();
     report.gate_accepts = Tri::no;
@@ -120,8 +120,8 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
     return report;
   }
 
-  const std::unique_ptr<FixedStabilizer> stabilizer = make_fixed_stabilizer(
-      up, options.policy, head, kernel, operands, scan, joined, options.eps);
+  const std::unique_ptr<FixedStabilizer> stabilizer =
+      make_fixed_stabilizer(up, options.policy, head, kernel, operands, scan, joined, options.eps);
   report.stabilizer = std::string(stabilizer->name());
   report.cap = stabilizer->cap();
   report.has_gate = true;
@@ -136,8 +136,7 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   CertifyOptions bounds_only = options;
   bounds_only.evaluate_rows = 0;
   const bool sound = options.policy == Policy::clis;
-  const PathContext fixed_context{up,       head, kernel,
-                                  operands, scan, sound ? bounds_only : options};
+  const PathContext fixed_context{up, head, kernel, operands, scan, sound ? bounds_only : options};
   if (!sound && gate.accepts == Tri::no) {
     take_online(Verdict::fallback);
     return report;
@@ -205,13 +204,7 @@ std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const Kern
 
   // A gate whose unit is a head over its batch entries sees the norms of all of them.
   std::map<std::tuple<std::string, std::string, std::int64_t>, GateNorms> over_batch;
-  const auto own_norms = [&](std::size_t i) {
-    const HeadScan& scan = prepared[i].scan;
-    if (!scan.finite) {  // NaN or Inf never passes a gate, nor do its batch neighbours
-      return GateNorms{Interval(infinity), Interval(infinity), infinity};
-    }
-    return GateNorms{scan.query_norm, scan.radius, scan.v_magnitude};
-  };
+  const auto own_norms = [&](std::size_t i) { return norms_of(prepared[i].scan); };
   const bool joint = kernel.gate.unit == GateUnit::head_over_batch;
   const auto key = [&](std::size_t i) {
     return std::make_tuple(heads[i].file, heads[i].prefix, heads[i].query_head);
@@ -227,8 +220,8 @@ std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const Kern
   std::atomic<std::size_t> finished{0};
   oneapi::tbb::parallel_for(std::size_t{0}, heads.size(), [&](std::size_t i) {
     const UpwardRounding up;
-    reports[i] = certify_one(up, heads[i], kernel, options, *prepared[i].operands,
-                             prepared[i].scan, joint ? over_batch.at(key(i)) : own_norms(i));
+    reports[i] = certify_one(up, heads[i], kernel, options, *prepared[i].operands, prepared[i].scan,
+                             joint ? over_batch.at(key(i)) : own_norms(i));
     if (progress) progress(++finished);
   });
   return reports;

@@ -31,14 +31,14 @@ struct HeadReport {
   std::string id;
   Policy policy = Policy::clis;
   Verdict verdict = Verdict::undecided;
-  std::string reason;       ///< one line: what decided it
-  std::string binding;      ///< id of the claim with the least margin among those that decided
-  double margin_bits = 0;   ///< its margin
+  std::string reason;      ///< one line: what decided it
+  std::string binding;     ///< id of the claim with the least margin among those that decided
+  double margin_bits = 0;  ///< its margin
   ClaimStatus status = ClaimStatus::enclosed;  ///< the weakest of the deciding claims
 
   /// The gate before the loop; empty name for `online`.
-  std::string stabilizer;   ///< of the path that `claims` are about
-  double cap = 0;           ///< C
+  std::string stabilizer;  ///< of the path that `claims` are about
+  double cap = 0;          ///< C
   bool has_gate = false;
   Interval gate_value{0.0};
   double gate_limit = 0;
@@ -48,8 +48,8 @@ struct HeadReport {
   bool has_kernel_gate = false;
   double kernel_gate_value = 0;
 
-  std::vector<Claim> claims;           ///< of the path taken
-  std::vector<Claim> fixed_claims;     ///< of the refused fixed path, if the gate refused
+  std::vector<Claim> claims;        ///< of the path taken
+  std::vector<Claim> fixed_claims;  ///< of the refused fixed path, if the gate refused
   std::vector<std::string> assumptions;
   std::int64_t keys = 0, queries = 0, channels = 0, value_channels = 0;
   std::int64_t most_visible = 0, rows_evaluated = 0, rows_undecided = 0;
@@ -64,7 +64,6 @@ std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const Kern
                                       const std::function<void(std::size_t)>& progress = {});
 
 /// The same for one head whose gate is its own.
-HeadReport certify_head(const Head& head, const KernelModel& kernel,
-                        const CertifyOptions& options);
+HeadReport certify_head(const Head& head, const KernelModel& kernel, const CertifyOptions& options);
 
 }  // namespace headroom

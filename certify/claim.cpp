@@ -30,8 +30,8 @@ double Claim::margin_bits() const {
     return upper ? limit - end : end - limit;
   }
   // A report, not a bound: the outcome is decided on the enclosure itself.
-  const Interval quotient =
-      upper ? log2(Interval(limit)) - log2(Interval(end)) : log2(Interval(end)) - log2(Interval(limit));
+  const Interval quotient = upper ? log2(Interval(limit)) - log2(Interval(end))
+                                  : log2(Interval(end)) - log2(Interval(limit));
   return quotient.lo();
 }
 

@@ -6,6 +6,7 @@
 #include "bounds/key_mean.h"
 #include "bounds/norms.h"
 #include "bounds/score.h"
+#include "bounds/stabilizer.h"
 
 namespace headroom {
 namespace {
@@ -30,8 +31,10 @@ void scan_values(const Head& head, std::int64_t keys_read, HeadScan& scan) {
       const double v = row[c];
       if (!std::isfinite(v)) {
         if (scan.finite) {
-          scan.non_finite_where = "v[" + std::to_string(j) + "," + std::to_string(c) +
-                                  "] = " + (std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+          scan.non_finite_where = "v[" + std::to_string(j) + "," + std::to_string(c) + "] = " +
+                                  (std::isnan(v) ? "nan"
+                                   : v > 0       ? "inf"
+                                                 : "-inf");
         }
         scan.finite = false;
         return;
@@ -52,13 +55,22 @@ void scan_keys(const UpwardRounding& up, const Head& head, const KernelModel& ke
   const bool virtual_centre = kernel.centring.keys == Centring::virtual_;
   // k' - a for mean and virtual centring; k' otherwise
   const std::vector<Interval>& centre = mean.empty() ? origin : mean;
+  const Format& norm_format = kernel.stabilizer.norm;
+  // k - a is rounded channel by channel before it is squared
+  const double u = std::ldexp(1.0, -norm_format.precision);
+  const Interval difference_rounding = Interval(1.0) + Interval(-u, u);
   for (std::int64_t j = 0; j < head.visibility.length; ++j) {
     operands.key_row(j, key.lo.data(), key.hi.data());
     operands.exact_key_row(j, key.raw_lo.data(), key.raw_hi.data());
     const Interval length = norm(up, key.lo, key.hi);
     raise_maximum(scan.key_norm, scan.key_norm_at, length, j);
-    raise_maximum(scan.radius, scan.radius_at,
-                  virtual_centre ? distance(up, key.lo, key.hi, mean) : length, j);
+    const Interval from_centre = virtual_centre ? distance(up, key.lo, key.hi, mean) : length;
+    raise_maximum(scan.radius, scan.radius_at, from_centre, j);
+    scan.kernel_radius =
+        max(scan.kernel_radius,
+            virtual_centre
+                ? kernel_norm(up, norm_format, from_centre * difference_rounding, head.channels())
+                : kernel_norm(up, norm_format, key.lo, key.hi));
     const Interval raw_centred = distance(up, key.raw_lo, key.raw_hi, centre);
     scan.raw_centred_norm = std::fmax(scan.raw_centred_norm, raw_centred.hi());
     // k~ - (k' - a): zero when nothing was rounded
@@ -67,8 +79,7 @@ void scan_keys(const UpwardRounding& up, const Head& head, const KernelModel& ke
       exact[c] = Interval(key.raw_lo[c], key.raw_hi[c]);
       if (kernel.centring.keys == Centring::mean) exact[c] -= mean[c];
     }
-    scan.key_difference =
-        std::fmax(scan.key_difference, distance(up, key.lo, key.hi, exact).hi());
+    scan.key_difference = std::fmax(scan.key_difference, distance(up, key.lo, key.hi, exact).hi());
   }
 }
 
@@ -92,6 +103,8 @@ void scan_queries(const UpwardRounding& up, const Head& head, const KernelModel&
     operands.query_row(i, q.data());
     row.norm = norm(up, q);
     raise_maximum(scan.query_norm, scan.query_norm_at, row.norm, i);
+    row.kernel_norm = kernel_norm(up, kernel.stabilizer.norm, q, q);
+    scan.kernel_query_norm = max(scan.kernel_query_norm, row.kernel_norm);
     // every visibility so far is a prefix that does not shrink from row to row
     while (running.count() < visible.end) {
       operands.key_row(running.count(), key.lo.data(), key.hi.data());
@@ -105,12 +118,11 @@ void scan_queries(const UpwardRounding& up, const Head& head, const KernelModel&
     for (std::size_t c = 0; c < exact.size(); ++c) {
       exact[c] = Interval(exact_query.lo[c], exact_query.hi[c]);
     }
-    row.operand_error =
-        operand_rounding_error(up, factor, Upper<Absolute>(row.norm.hi()),
-                               Upper<Absolute>(distance(up, q, q, exact).hi()),
-                               Upper<Absolute>(scan.key_difference),
-                               Upper<Absolute>(scan.raw_centred_norm))
-            .value();
+    row.operand_error = operand_rounding_error(up, factor, Upper<Absolute>(row.norm.hi()),
+                                               Upper<Absolute>(distance(up, q, q, exact).hi()),
+                                               Upper<Absolute>(scan.key_difference),
+                                               Upper<Absolute>(scan.raw_centred_norm))
+                            .value();
   }
 }
 
@@ -123,6 +135,7 @@ HeadScan scan_head(const UpwardRounding& up, const Head& head, const KernelModel
   const std::int64_t keys_read = sliced ? head.visibility.length : head.keys();
   if (!operands.finite()) {
     scan.finite = false;
+    scan.non_finite_certain = operands.non_finite_certain();
     scan.non_finite_where = operands.non_finite_where();
     return scan;
   }

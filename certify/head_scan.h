@@ -14,27 +14,32 @@ namespace headroom {
 
 /// What is known of one query row, over the multiplied operands; log2 units where scores.
 struct RowScan {
-  std::int64_t visible = 0;       ///< number of visible keys
-  Interval norm{0.0};             ///< ||q~_i||
-  Interval mean_score{0.0};       ///< zbar: mean of the visible keys' exact scores
-  Interval centre_score{0.0};     ///< factor <q~_i, a>, a the stored mean (virtual centring)
-  double operand_error = 0;       ///< upper bound of |z~ - (z - shift)|: pre-rounding of operands
+  std::int64_t visible = 0;    ///< number of visible keys
+  Interval norm{0.0};          ///< ||q~_i||
+  Interval kernel_norm{0.0};   ///< the same as the kernel computes it, in any order
+  Interval mean_score{0.0};    ///< zbar: mean of the visible keys' exact scores
+  Interval centre_score{0.0};  ///< factor <q~_i, a>, a the stored mean (virtual centring)
+  double operand_error = 0;    ///< upper bound of |z~ - (z - shift)|: pre-rounding of operands
 };
 
 /// Enclosures over one head. Shapes and units as Head; keys counted from 0.
 struct HeadScan {
   bool finite = true;
+  /// With finite = false: an operand is NaN or infinite in every summation order, not just in some.
+  bool non_finite_certain = true;
   std::string non_finite_where;
 
   double v_min = 0, v_max = 0, v_magnitude = 0;  ///< over the keys the kernel reads, exact
-  Interval key_norm{0.0};      ///< max_j ||k~_j||, enclosed
+  Interval key_norm{0.0};                        ///< max_j ||k~_j||, enclosed
   std::int64_t key_norm_at = 0;
-  Interval radius{0.0};        ///< max_j ||k~_j - a||: a = 0, or the stored mean (virtual centring)
+  Interval radius{0.0};  ///< max_j ||k~_j - a||: a = 0, or the stored mean (virtual centring)
   std::int64_t radius_at = 0;
-  Interval query_norm{0.0};    ///< max_i ||q~_i||, enclosed
+  Interval kernel_radius{0.0};  ///< the same as the kernel computes it, in any order
+  Interval query_norm{0.0};     ///< max_i ||q~_i||, enclosed
   std::int64_t query_norm_at = 0;
-  double key_difference = 0;   ///< max_j ||k~_j - (k'_j - a)||: rounding of folded, centred keys
-  double raw_centred_norm = 0; ///< max_j ||k'_j - a||
+  Interval kernel_query_norm{0.0};  ///< the same as the kernel computes it
+  double key_difference = 0;    ///< max_j ||k~_j - (k'_j - a)||: rounding of folded, centred keys
+  double raw_centred_norm = 0;  ///< max_j ||k'_j - a||
   std::vector<RowScan> rows;
   std::int64_t most_visible = 0;
   std::int64_t empty_rows = 0, first_empty_row = -1;

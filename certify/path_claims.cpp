@@ -39,21 +39,21 @@ struct RowFacts {
 struct RowInputs {
   std::int64_t row = -1;
   std::int64_t visible = 0;
-  Upper<Log2> exponent;      ///< bound of x^ before its rounding
-  Lower<Log2> mean_exponent; ///< zbar - mu - e
-  Lower<Log2> padding_mass;  ///< unused unless keys are padded
+  Upper<Log2> exponent;       ///< bound of x^ before its rounding
+  Lower<Log2> mean_exponent;  ///< zbar - mu - e
+  Lower<Log2> padding_mass;   ///< unused unless keys are padded
   Interval mu{0.0};
   double mean_score_lo = 0;
   double score_error = 0;
 };
 
 struct Limits {
-  double exponent;      ///< largest exponent whose exp2 is finite
-  double weight;        ///< log2 of P's largest finite number
-  double denominator;   ///< log2 of l's largest finite number
-  double numerator;     ///< log2 of O's largest finite number
-  double final_l_most;  ///< the reciprocal stays normal
-  double final_l_least; ///< l is nonzero, its reciprocal finite, its guard idle
+  double exponent;        ///< largest exponent whose exp2 is finite
+  double weight;          ///< log2 of P's largest finite number
+  double denominator;     ///< log2 of l's largest finite number
+  double numerator;       ///< log2 of O's largest finite number
+  double final_l_most;    ///< the reciprocal stays normal
+  double final_l_least;   ///< l is nonzero, its reciprocal finite, its guard idle
   double flush_exponent;  ///< weights from here on survive exp2, P and l, the unit's error included
 };
 
@@ -71,8 +71,7 @@ Limits limits_of(const UpwardRounding& up, const KernelModel& kernel) {
   const Format& f = kernel.denominator.format;
   if (kernel.normalise.division == Division::reciprocal) {
     if (kernel.normalise.reciprocal_flush_to_zero) {
-      limits.final_l_most =
-          -f.emin - (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
+      limits.final_l_most = -f.emin - (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
     }
     // RN(1 / l) is finite only from 2^-(emax + 1) and half an ulp of the largest number upward
     const Interval least = log2(exp2(Interval(-f.emax - 1)) *
@@ -147,10 +146,8 @@ RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabi
   if (c_.scan.padding_keys > 0) {  // zero keys have exponent 0 - mu
     in.exponent = max(in.exponent, Upper<Log2>(-in.mu.lo()));
   }
-  in.mean_exponent =
-      Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi()) -
-                   Interval(in.score_error))
-                      .lo());
+  in.mean_exponent = Lower<Log2>(
+      (Interval(row.mean_score.lo()) - Interval(in.mu.hi()) - Interval(in.score_error)).lo());
   return in;
 }
 
@@ -181,10 +178,9 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   }
   // Frames: tile maxima, alphas and the fused product are each rounded; their errors telescope to
   // at most 4.2 u Z + 135 u beyond the residual (composed bound, online kernels).
-  const double frame =
-      (Interval(5.2) * Interval(half_ulp(k.exponent.format)) + Interval(residual) +
-       Interval(std::ldexp(135.0, -k.exponent.format.precision)))
-          .hi();
+  const double frame = (Interval(5.2) * Interval(half_ulp(k.exponent.format)) + Interval(residual) +
+                        Interval(std::ldexp(135.0, -k.exponent.format.precision)))
+                           .hi();
   in.score_error = (Interval(in.score_error) + Interval(frame)).hi();
   double top = residual;
   // a raw maximum under a negative scale is the row's minimum
@@ -193,17 +189,15 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   }
   if (!k.exp2.monotone_at_integers) {  // rescale factors may exceed 1 by the unit's error
     top = (Interval(top) + Interval(static_cast<double>(rescales(row.visible))) *
-                               log2(Interval(1.0) +
-                                    Interval(exp2_relative_error(k.exp2).value())))
+                               log2(Interval(1.0) + Interval(exp2_relative_error(k.exp2).value())))
               .hi();
   }
   in.exponent = Upper<Log2>(top);
   // the final m lies within the scores' error of the exact row maximum
-  const Interval most = row.centre_score +
-                        Interval((factor * row.norm * c_.scan.radius).hi()) +
+  const Interval most = row.centre_score + Interval((factor * row.norm * c_.scan.radius).hi()) +
                         Interval(in.score_error) + Interval(residual);
-  in.mu = Interval((row.mean_score - Interval(in.score_error) - Interval(residual)).lo(),
-                   most.hi());
+  in.mu =
+      Interval((row.mean_score - Interval(in.score_error) - Interval(residual)).lo(), most.hi());
   in.mean_exponent = Lower<Log2>(
       (Interval(row.mean_score.lo()) - Interval(in.mu.hi()) - Interval(in.score_error)).lo());
   in.padding_mass = Lower<Log2>(-residual);
@@ -211,25 +205,23 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
 }
 
 Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_least_l) const {
-  const Lower<Log2> margin =
-      in.mean_exponent - Upper<Log2>(limits_.flush_exponent);
+  const Lower<Log2> margin = in.mean_exponent - Upper<Log2>(limits_.flush_exponent);
   Upper<Relative> lost = lost_mass(c_.up, margin);
   if (online_ && std::isfinite(log2_least_l)) {
-    lost = tighter(lost,
-                   lost_mass_by_count(
-                       c_.up, in.visible,
-                       Upper<Log2>((Interval(limits_.flush_exponent) + Interval(in.score_error)).hi()),
-                       Lower<Log2>(log2_least_l)));
+    lost = tighter(
+        lost, lost_mass_by_count(
+                  c_.up, in.visible,
+                  Upper<Log2>((Interval(limits_.flush_exponent) + Interval(in.score_error)).hi()),
+                  Lower<Log2>(log2_least_l)));
     // a rescale can flush what l held: at most 2^L a tile
-    lost = Upper<Relative>(
-        (Interval(lost.value()) +
-         Interval(lost_mass_by_count(c_.up, rescales(in.visible),
-                                     Upper<Log2>(flush_exponent(c_.kernel.denominator.format,
-                                                                c_.kernel.denominator
-                                                                    .flush_to_zero)),
-                                     Lower<Log2>(log2_least_l))
-                      .value()))
-            .hi());
+    lost = Upper<Relative>((Interval(lost.value()) +
+                            Interval(lost_mass_by_count(c_.up, rescales(in.visible),
+                                                        Upper<Log2>(flush_exponent(
+                                                            c_.kernel.denominator.format,
+                                                            c_.kernel.denominator.flush_to_zero)),
+                                                        Lower<Log2>(log2_least_l))
+                                         .value()))
+                               .hi());
   }
   return Upper<Relative>(std::min(1.0, lost.value()));
 }
@@ -256,7 +248,8 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   facts.denominator = Interval(-infinity, l.value());
   if (c_.scan.v_magnitude > 0) {
     const Interval v = log2(Interval(c_.scan.v_magnitude));
-    const Upper<Log2> exact = partial_sums(c_.up, k.numerator, n, p + Upper<Log2>(v.hi())).log2_largest;
+    const Upper<Log2> exact =
+        partial_sums(c_.up, k.numerator, n, p + Upper<Log2>(v.hi())).log2_largest;
     const Upper<Log2> power =
         partial_sums(c_.up, k.numerator, n,
                      p + Upper<Log2>(ceil_log2_at_least_one(c_.scan.v_magnitude)))
@@ -301,10 +294,9 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   }
   if (c_.scan.padding_keys > 0) {
     // padded / exact l <= pad 2^(0 - mu) / (N 2^(zbar - mu)): mu cancels within its enclosure
-    const Interval log2_share =
-        log2(Interval(static_cast<double>(c_.scan.padding_keys))) -
-        log2(Interval(static_cast<double>(in.visible))) - Interval(in.mean_score_lo) +
-        log2(Interval(1.0) + eps);
+    const Interval log2_share = log2(Interval(static_cast<double>(c_.scan.padding_keys))) -
+                                log2(Interval(static_cast<double>(in.visible))) -
+                                Interval(in.mean_score_lo) + log2(Interval(1.0) + eps);
     facts.mask = Interval(0.0, exp2(log2_share).hi());
   }
   return facts;
@@ -316,8 +308,8 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
     const double hi = std::min(a.hi(), b.hi());
     return lo <= hi ? Interval(lo, hi) : b;
   };
-  facts.score_range = Interval(run.score_overflow_lo,
-                               std::max(facts.score_range.hi(), run.score_overflow_lo));
+  facts.score_range =
+      Interval(run.score_overflow_lo, std::max(facts.score_range.hi(), run.score_overflow_lo));
   facts.key = run.max_key;
   if (online_) {
     // weights of earlier frames are larger: only the upper end of what is lost carries over
@@ -329,21 +321,20 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
                                          Lower<Log2>(least))
                                .value();
       facts.flush = Interval(
-          0.0, std::min(facts.flush.hi(),
-                        (Interval(flush) / Interval(c_.scan.v_magnitude)).hi()));
+          0.0, std::min(facts.flush.hi(), (Interval(flush) / Interval(c_.scan.v_magnitude)).hi()));
     }
     return;
   }
   facts.exponent = meet(facts.exponent, rounded_exponent(run.max_exponent));
   if (c_.scan.padding_keys == 0) {
     const Upper<Log2> e = exp2_upper(c_.up, c_.kernel.exp2, Upper<Log2>(facts.exponent.hi()));
-    facts.weight = Interval(facts.weight.lo(),
-                            std::min(facts.weight.hi(), stored_weight(c_.up, c_.kernel, e).value()));
+    facts.weight = Interval(
+        facts.weight.lo(), std::min(facts.weight.hi(), stored_weight(c_.up, c_.kernel, e).value()));
     facts.denominator = meet(facts.denominator, run.log2_denominator);
     facts.final_l = meet(facts.final_l, run.log2_denominator);
   } else {
-    facts.final_l = Interval(std::max(facts.final_l.lo(), run.log2_denominator.lo()),
-                             facts.final_l.hi());
+    facts.final_l =
+        Interval(std::max(facts.final_l.lo(), run.log2_denominator.lo()), facts.final_l.hi());
   }
   facts.numerator = meet(facts.numerator, run.log2_numerator);
   facts.lost = meet(facts.lost, run.lost);
@@ -427,8 +418,7 @@ void PathBuilder::merge(std::vector<Claim>& worst, const std::vector<Claim>& row
   }
 }
 
-void PathBuilder::head_claims(std::vector<Claim>& claims,
-                              const FixedStabilizer* stabilizer) const {
+void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer* stabilizer) const {
   const KernelModel& k = c_.kernel;
   const auto add = [&](Claim claim) { claims.push_back(std::move(claim)); };
   {
@@ -519,10 +509,10 @@ void PathBuilder::head_claims(std::vector<Claim>& claims,
     Claim rounding;
     rounding.id = "exponent.rounding";
     rounding.required = false;
-    rounding.value = Interval(
-        0.0, (Interval(std::ldexp(1.0, -k.exponent.format.precision)) *
-              Interval(std::max(largest_exponent, std::fabs(limits_.flush_exponent))))
-                 .hi());
+    rounding.value =
+        Interval(0.0, (Interval(std::ldexp(1.0, -k.exponent.format.precision)) *
+                       Interval(std::max(largest_exponent, std::fabs(limits_.flush_exponent))))
+                          .hi());
     rounding.note = "largest rounding of an exponent that matters, log2 units";
     add(rounding);
   }
@@ -531,8 +521,8 @@ void PathBuilder::head_claims(std::vector<Claim>& claims,
     unit.id = "exp2.contract";
     unit.unit = ClaimUnit::relative;
     unit.value = Interval(0.0, exp2_relative_error(k.exp2).value());
-    unit.status = k.exp2.evidence == Evidence::assumed ? ClaimStatus::assumed
-                                                       : ClaimStatus::enclosed;
+    unit.status =
+        k.exp2.evidence == Evidence::assumed ? ClaimStatus::assumed : ClaimStatus::enclosed;
     unit.note = k.exp2.name + (k.exp2.source.empty() ? "" : ": " + k.exp2.source);
     add(unit);
   }
@@ -583,11 +573,11 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
     for (std::size_t i = begin; i < std::min(begin + block, inputs_.size()); ++i) {
       const RowInputs& r = inputs_[i];
       in.visible = std::max(in.visible, added(r.visible));
-      const double reach = std::max(std::fabs(r.exponent.value()),
-                                    std::fabs(limits_.flush_exponent)) + 1;
-      const Interval a = Interval(r.score_error) +
-                         Interval(std::ldexp(1.0, -c_.kernel.exponent.format.precision)) *
-                             Interval(reach);
+      const double reach =
+          std::max(std::fabs(r.exponent.value()), std::fabs(limits_.flush_exponent)) + 1;
+      const Interval a =
+          Interval(r.score_error) +
+          Interval(std::ldexp(1.0, -c_.kernel.exponent.format.precision)) * Interval(reach);
       exponent_error = std::max(exponent_error, a.hi());
       double m = row_mass(c_.up, r.visible,
                           Lower<Log2>((Interval(r.mean_score_lo) - Interval(r.mu.hi())).lo()))
@@ -632,10 +622,8 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   double largest = -infinity;
   if (c_.scan.v_magnitude > 0) {
     const std::int64_t n = added(c_.scan.most_visible);
-    const double g_o =
-        accumulation_error(c_.up, c_.kernel.numerator, n, rescales(n)).value();
-    const double g_l =
-        accumulation_error(c_.up, c_.kernel.denominator, n, rescales(n)).value();
+    const double g_o = accumulation_error(c_.up, c_.kernel.numerator, n, rescales(n)).value();
+    const double g_l = accumulation_error(c_.up, c_.kernel.denominator, n, rescales(n)).value();
     // P is at most doubled by its rounding (least subnormal from half of it)
     const Interval by_error = Interval(c_.scan.v_magnitude) + Interval(output.value.hi());
     largest = g_l < 1 ? (log2(Interval(c_.scan.v_magnitude)) + Interval(1.0) +
@@ -643,9 +631,8 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
                          Interval(0.01))
                             .hi()
                       : infinity;
-    largest = std::min(largest, std::isfinite(by_error.hi())
-                                    ? (log2(by_error) + Interval(0.01)).hi()
-                                    : infinity);
+    largest = std::min(
+        largest, std::isfinite(by_error.hi()) ? (log2(by_error) + Interval(0.01)).hi() : infinity);
   }
   output_range.value = Interval(-infinity, largest);
   claims.push_back(output_range);
@@ -689,8 +676,8 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
         const double slack = (Interval(in.score_error) + Interval(-in.padding_mass.value())).hi();
         mu = most.value + Interval(-slack, slack);
       }
-      const RowExecution run = execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row,
-                                           mu, in.score_error);
+      const RowExecution run =
+          execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row, mu, in.score_error);
       refine(facts, in, run);
       ++result.rows_evaluated;
       scores_left -= in.visible;

@@ -40,7 +40,8 @@ double half_ulp(const Format& format, const Interval& value) {
 class NormStabilizer : public FixedStabilizer {
  public:
   NormStabilizer(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
-                 const Operands& operands, const HeadScan& scan, const GateNorms& joined, double eps)
+                 const Operands& operands, const HeadScan& scan, const GateNorms& joined,
+                 double eps)
       : up_(up),
         head_(head),
         kernel_(kernel),
@@ -65,8 +66,8 @@ class NormStabilizer : public FixedStabilizer {
   Interval mu(std::int64_t row) const override {
     const RowScan& r = scan_.rows[static_cast<std::size_t>(row)];
     const double e = centre_error_per_row_(r);
-    return rounded(up_, kernel_.stabilizer.store,
-                   base(row) + r.centre_score + Interval(-e, e), kernel_.stabilizer.round_up);
+    return rounded(up_, kernel_.stabilizer.store, base(row) + r.centre_score + Interval(-e, e),
+                   kernel_.stabilizer.round_up);
   }
 
   Upper<Log2> largest_exponent(std::int64_t row, Upper<Log2> score_error) const override {
@@ -97,8 +98,8 @@ class NormStabilizer : public FixedStabilizer {
       const double e = score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
                                    Upper<Absolute>(scan_.key_norm.hi()))
                            .value();
-      worst = max(worst, mu(static_cast<std::int64_t>(i)) + Interval(cap()) + Interval(e) -
-                             row.mean_score);
+      worst = max(
+          worst, mu(static_cast<std::int64_t>(i)) + Interval(cap()) + Interval(e) - row.mean_score);
     }
     const Interval unit_error(exp2_relative_error(kernel_.exp2).value());
     const double flush =
@@ -113,12 +114,10 @@ class NormStabilizer : public FixedStabilizer {
   /// mu before the centre's score is added and before the rounding to the store format.
   virtual Interval base(std::int64_t row) const = 0;
 
-  /// RN(RN(||q||) RN(kappa)) [times the score factor], in the norm format, every summation order.
-  Interval kernel_bound(const Interval& query_norm) const {
+  /// RN(||q|| kappa) [times the score factor] of the kernel's own norms, in the norm format.
+  Interval kernel_bound(const Interval& kernel_query_norm) const {
     const Format& f = kernel_.stabilizer.norm;
-    const std::int64_t d = operands_.channels();
-    Interval b = rounded(
-        up_, f, kernel_norm(up_, f, query_norm, d) * kernel_norm(up_, f, joined_.radius, d), false);
+    Interval b = rounded(up_, f, kernel_query_norm * joined_.kernel_radius, false);
     const double stored = std::fabs(operands_.stored_score_factor());
     if (stored != 1) b = rounded(up_, f, b * Interval(stored), false);
     return b;
@@ -153,11 +152,12 @@ class FixedM final : public NormStabilizer {
   using NormStabilizer::NormStabilizer;
   std::string_view name() const override { return "fixed-m"; }
   double cap() const override { return 88; }
-  Gate gate() const override { return decide(kernel_bound(joined_.query), 213); }
+  Gate gate() const override { return decide(kernel_bound(joined_.kernel_query), 213); }
 
  protected:
   Interval base(std::int64_t row) const override {
-    return ceiling(kernel_bound(scan_.rows[static_cast<std::size_t>(row)].norm)) - Interval(cap());
+    return ceiling(kernel_bound(scan_.rows[static_cast<std::size_t>(row)].kernel_norm)) -
+           Interval(cap());
   }
 };
 
@@ -174,7 +174,8 @@ class FixedMN final : public NormStabilizer {
   Gate gate() const override {
     const double width = cap() + 125;
     const bool two_sided = kernel_.gate.sides == GateSides::two_sided;
-    Gate gate = decide(kernel_bound(joined_.query), two_sided ? std::floor(width / 2) : width);
+    Gate gate =
+        decide(kernel_bound(joined_.kernel_query), two_sided ? std::floor(width / 2) : width);
     if (joined_.v_magnitude > kernel_.gate.vmax) {
       gate.accepts = Tri::no;
       gate.note = "max |V| exceeds the gate's vmax";
@@ -184,14 +185,13 @@ class FixedMN final : public NormStabilizer {
 
  protected:
   Interval base(std::int64_t row) const override {
-    Interval norm = scan_.rows[static_cast<std::size_t>(row)].norm;
+    Interval norm = scan_.rows[static_cast<std::size_t>(row)].kernel_norm;
     if (kernel_.gate.query_block > 0) {
       const std::int64_t size = kernel_.gate.query_block;
       const std::int64_t begin = row / size * size;
-      const std::int64_t end =
-          std::min(begin + size, static_cast<std::int64_t>(scan_.rows.size()));
+      const std::int64_t end = std::min(begin + size, static_cast<std::int64_t>(scan_.rows.size()));
       for (std::int64_t i = begin; i < end; ++i) {
-        norm = max(norm, scan_.rows[static_cast<std::size_t>(i)].norm);
+        norm = max(norm, scan_.rows[static_cast<std::size_t>(i)].kernel_norm);
       }
     }
     return ceiling(kernel_bound(norm)) - Interval(cap());
@@ -210,29 +210,34 @@ class ClisAlgorithm1 final : public NormStabilizer {
     // log2 of the largest finite number lies in (emax, emax + 1): floor is emax, and
     // ceil(U_acc - A) is emax + 1 - A
     const int u_exp = kernel_.exp2.result.emax;
-    const int u_acc =
-        std::min(kernel_.denominator.format.emax, kernel_.numerator.format.emax) + 1;
+    const int u_acc = std::min(kernel_.denominator.format.emax, kernel_.numerator.format.emax) + 1;
     return std::min(u_exp, u_acc - a - 1);
   }
   Gate gate() const override {
-    return decide(bound_up(joined_.query), cap() - exp2_flush_exponent(kernel_.exp2));
+    return decide(bound_up(joined_.exact_query, joined_.kernel_query),
+                  cap() - exp2_flush_exponent(kernel_.exp2));
   }
 
  protected:
   Interval base(std::int64_t row) const override {
-    return bound_up(scan_.rows[static_cast<std::size_t>(row)].norm) - Interval(cap());
+    const RowScan& r = scan_.rows[static_cast<std::size_t>(row)];
+    return bound_up(r.norm, r.kernel_norm) - Interval(cap());
   }
 
  private:
   /// BoundUp: not below the exact product, and not above the kernel's product of upward-inflated
   /// norms: each norm's own error twice and two roundings.
-  Interval bound_up(const Interval& query_norm) const {
-    const Interval exact = factor_ * query_norm * joined_.radius;
+  Interval bound_up(const Interval& exact_norm, const Interval& kernel_query_norm) const {
+    const Interval exact = factor_ * exact_norm * joined_.radius;
     const Format& f = kernel_.stabilizer.norm;
-    const std::int64_t d = operands_.channels();
-    const Interval computed =
-        kernel_norm(up_, f, query_norm, d) * kernel_norm(up_, f, joined_.radius, d) * factor_;
-    const Interval unit = kernel_norm(up_, f, Interval(1.0), d);
+    // the sum of squares starts at what underflowing squares can lack: n times the smallest
+    // normal (formats that flush, FP32's range) or subnormal number, rounded up
+    const int eta = f.emin <= fp32.emin ? f.emin : f.least_exponent();
+    const Interval start = sqrt(
+        Interval(2.0) * Interval(static_cast<double>(operands_.channels())) * power_of_two(eta));
+    const Interval computed = (kernel_query_norm + Interval(0.0, start.hi())) *
+                              (joined_.kernel_radius + Interval(0.0, start.hi())) * factor_;
+    const Interval unit = kernel_norm(up_, f, Interval(1.0), operands_.channels());
     const Interval inflation = (Interval(unit.hi()) / Interval(unit.lo())) *
                                (Interval(1.0) + Interval(std::ldexp(8.0, -f.precision)));
     return {exact.lo(), std::max(exact.hi(), (computed * square(inflation)).hi())};
@@ -272,10 +277,8 @@ class Clis final : public NormStabilizer {
 
  protected:
   Interval base(std::int64_t row) const override {
-    const Format& f = kernel_.stabilizer.norm;
-    const Interval n =
-        kernel_norm(up_, f, scan_.rows[static_cast<std::size_t>(row)].norm, operands_.channels());
-    return rounded(up_, f, n * Interval(kappa_), false) - Interval(cap_);
+    const Interval& n = scan_.rows[static_cast<std::size_t>(row)].kernel_norm;
+    return rounded(up_, kernel_.stabilizer.norm, n * Interval(kappa_), false) - Interval(cap_);
   }
 
  private:
@@ -300,8 +303,7 @@ Policy parse_policy(const std::string& text) {
   throw InputError("--policy: found '" + text + "', expected one of " + known);
 }
 
-Upper<Log2> stored_weight(const UpwardRounding& up, const KernelModel& kernel,
-                          Upper<Log2> weight) {
+Upper<Log2> stored_weight(const UpwardRounding& up, const KernelModel& kernel, Upper<Log2> weight) {
   const double whole = std::floor(weight.value());
   if (!std::isfinite(whole)) return weight;
   const double significand = exp2(Interval(weight.value()) - Interval(whole)).hi();
@@ -309,8 +311,19 @@ Upper<Log2> stored_weight(const UpwardRounding& up, const KernelModel& kernel,
   return Upper<Log2>((Interval(whole) + log2(Interval(stored.hi()))).hi());
 }
 
+GateNorms norms_of(const HeadScan& scan) {
+  if (!scan.finite) {  // NaN or Inf never passes a gate, nor do its batch neighbours
+    const Interval none(infinity);
+    return {none, none, none, none, infinity};
+  }
+  return {scan.radius, scan.query_norm, scan.kernel_query_norm, scan.kernel_radius,
+          scan.v_magnitude};
+}
+
 GateNorms join(const GateNorms& a, const GateNorms& b) {
-  return {max(a.query, b.query), max(a.radius, b.radius), std::max(a.v_magnitude, b.v_magnitude)};
+  return {max(a.radius, b.radius), max(a.exact_query, b.exact_query),
+          max(a.kernel_query, b.kernel_query), max(a.kernel_radius, b.kernel_radius),
+          std::max(a.v_magnitude, b.v_magnitude)};
 }
 
 int clis_cap(const UpwardRounding& up, const KernelModel& kernel, std::int64_t keys,
@@ -324,9 +337,8 @@ int clis_cap(const UpwardRounding& up, const KernelModel& kernel, std::int64_t k
     if (l > log2_max_finite(up, kernel.denominator.format).value()) return false;
     if (kernel.normalise.division == Division::reciprocal) {
       // RN(1 / l) stays normal iff l <= 2^-emin; one binade less if not exact at powers of two
-      const double reciprocal_limit =
-          -kernel.denominator.format.emin -
-          (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
+      const double reciprocal_limit = -kernel.denominator.format.emin -
+                                      (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
       if (kernel.normalise.reciprocal_flush_to_zero && l > reciprocal_limit) return false;
     }
     const Upper<Log2> product(stored_weight(up, kernel, weight).value() + value_exponent);

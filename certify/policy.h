@@ -23,10 +23,13 @@ Policy parse_policy(const std::string& text);
 
 /// Norms of the heads that share one gate decision (one head, or a head over its batch entries).
 struct GateNorms {
-  Interval query{0.0};   ///< max_i ||q~_i||
-  Interval radius{0.0};  ///< max_j ||k~_j - a||
+  Interval radius{0.0};         ///< max_j ||k~_j - a||, exact
+  Interval exact_query{0.0};    ///< max_i ||q~_i||, exact
+  Interval kernel_query{0.0};   ///< max_i ||q~_i|| as the kernel computes it
+  Interval kernel_radius{0.0};  ///< max_j ||k~_j - a|| as the kernel computes it
   double v_magnitude = 0;
 };
+GateNorms norms_of(const HeadScan& scan);
 GateNorms join(const GateNorms& a, const GateNorms& b);
 
 /// What a fixed-stabilizer policy does on a head: its C, its gate, and each row's stored mu.

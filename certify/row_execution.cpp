@@ -23,9 +23,10 @@ Interval relative_weight(const Interval& x) {
   return exp2(x);
 }
 
-/// Thresholds on the computed exponent: certainly zero below `zero`, certainly nonzero from `kept`.
+/// Thresholds on the computed exponent: certainly zero below `zero`, certainly nonzero from `kept`,
+/// certainly a normal number from `normal`.
 struct FlushThresholds {
-  double zero, kept;
+  double zero, kept, normal;
 };
 
 /// Of a value 2^x (1 + error), |error| <= eps, that is rounded to `format`.
@@ -37,15 +38,15 @@ FlushThresholds flush_thresholds(const Format& format, bool ftz, const Interval&
   const Interval overshoot = log2(Interval(1.0) + eps);
   const Interval undershoot = -log2(Interval(1.0) - eps);
   return {(Interval(threshold) - Interval(slack) - overshoot).lo(),
-          (Interval(threshold) + undershoot).hi()};
+          (Interval(threshold) + undershoot).hi(), (Interval(format.emin) + undershoot).hi()};
 }
 
 /// A computed weight, relative: 2^x (1 + error) if normal in `format`, anything from 0 to twice
 /// that below (gradual underflow or a flush).
-Interval stored_weight(const Interval& value, const Interval& exponent, const Format& format,
+Interval stored_weight(const Interval& value, const Interval& exponent,
                        const FlushThresholds& flush, const Interval& rounding) {
   if (exponent.hi() < flush.zero) return Interval(0.0);
-  if (exponent.lo() >= format.emin + 1) return value * rounding;
+  if (exponent.lo() >= flush.normal) return value * rounding;
   return {0, (value * Interval(2.0)).hi()};
 }
 
@@ -57,23 +58,22 @@ double over_threshold(const Interval& magnitude, const Format& format) {
 }
 
 /// Lower bound of how far the score of largest magnitude lies beyond its formats' ranges.
-double score_overflow(const UpwardRounding& up, const KernelModel& kernel,
-                      const Operands& operands, double largest_dot) {
+double score_overflow(const UpwardRounding& up, const KernelModel& kernel, const Operands& operands,
+                      double largest_dot) {
   const double gamma =
       accumulation_error(up, kernel.score.accumulator, operands.channels()).value();
   if (!(gamma < 1)) return -infinity;
   const Interval computed = Interval(largest_dot) * (Interval(1.0) - Interval(gamma));
-  const Interval held = kernel.score.scale_before_store
-                            ? computed * Interval(std::fabs(operands.stored_score_factor())) *
-                                  (Interval(1.0) - Interval(std::ldexp(1.0, 1 - kernel.score.store.precision)))
-                            : computed;
+  const Interval held =
+      kernel.score.scale_before_store
+          ? computed * Interval(std::fabs(operands.stored_score_factor())) *
+                (Interval(1.0) - Interval(std::ldexp(1.0, 1 - kernel.score.store.precision)))
+          : computed;
   return std::max(over_threshold(computed, kernel.score.accumulator.format),
                   over_threshold(held, kernel.score.store));
 }
 
-Interval plus_minus(double relative) {
-  return Interval(1.0) + Interval(-relative, relative);
-}
+Interval plus_minus(double relative) { return Interval(1.0) + Interval(-relative, relative); }
 
 }  // namespace
 
@@ -106,8 +106,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   const Interval eps(exp2_relative_error(kernel.exp2).value());
   const FlushThresholds exp2_flush =
       flush_thresholds(kernel.exp2.result, kernel.exp2.flush_to_zero, eps);
-  const FlushThresholds p_flush =
-      flush_thresholds(kernel.p.format, kernel.p.flush_to_zero, eps);
+  const FlushThresholds p_flush = flush_thresholds(kernel.p.format, kernel.p.flush_to_zero, eps);
   const FlushThresholds l_flush =
       flush_thresholds(kernel.denominator.format, kernel.denominator.flush_to_zero, eps);
   const bool narrow_l = kernel.denominator.format.emin > kernel.exp2.result.emin;
@@ -139,8 +138,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     const Interval weight = relative_weight(z[j] - Interval(reference));
     const Interval exponent = z[j] + exponent_shift;
     mass += weight;
-    const bool flushed =
-        exponent.hi() < exp2_flush.zero || exponent.hi() < p_flush.zero;
+    const bool flushed = exponent.hi() < exp2_flush.zero || exponent.hi() < p_flush.zero;
     const bool kept = exponent.lo() >= exp2_flush.kept && exponent.lo() >= p_flush.kept;
     if (flushed || exponent.lo() > saturates) {
       lost += weight;
@@ -149,8 +147,8 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     }
 
     const Interval value = relative_weight(z[j] + error - Interval(reference));
-    const Interval e = stored_weight(value, exponent, kernel.exp2.result, exp2_flush, unit_error);
-    Interval p = stored_weight(e, exponent, kernel.p.format, p_flush, p_rounding);
+    const Interval e = stored_weight(value, exponent, exp2_flush, unit_error);
+    Interval p = stored_weight(e, exponent, p_flush, p_rounding);
     if (exponent.hi() > saturates) p = hull(Interval(0.0), p);
     Interval term = kernel.p.denominator_rounded ? p : e;
     // an accumulator narrower than its terms may lose up to all of one near its floor
@@ -206,9 +204,8 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   }
   const Interval largest_lo = Interval(final_lo) * scale - o_underflow;
   const Interval largest_hi = Interval(partial_hi) * scale + o_underflow;
-  result.log2_numerator = {
-      largest_lo.lo() > 0 ? log2(Interval(largest_lo.lo())).lo() : -infinity,
-      largest_hi.hi() > 0 ? log2(Interval(largest_hi.hi())).hi() : -infinity};
+  result.log2_numerator = {largest_lo.lo() > 0 ? log2(Interval(largest_lo.lo())).lo() : -infinity,
+                           largest_hi.hi() > 0 ? log2(Interval(largest_hi.hi())).hi() : -infinity};
   // Flushed partial sums come on top of flushed products: together at most one event a key.
   if (scan.v_magnitude > 0 && !result.denominator_zero) {
     const double events =

@@ -11,9 +11,9 @@ namespace headroom {
 /// Enclosures of what the modelled kernel gives on one row, over every execution that the model
 /// allows (any summation order within the declared one, any stored mu in `mu`).
 struct RowExecution {
-  Interval max_exponent{0.0};      ///< max_j x^_j
-  std::int64_t max_key = 0;        ///< a key that attains its upper end
-  Interval log2_mass{0.0};         ///< log2 sum_j 2^(z_j - mu), exact weights
+  Interval max_exponent{0.0};  ///< max_j x^_j
+  std::int64_t max_key = 0;    ///< a key that attains its upper end
+  Interval log2_mass{0.0};     ///< log2 sum_j 2^(z_j - mu), exact weights
   /// log2 of the largest stored score over the overflow threshold of its format: > 0 overflows.
   double score_overflow_lo = 0;
   Interval lost{0.0};              ///< mass.lost: flushed or saturated exact weight / exact l

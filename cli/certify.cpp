@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <oneapi/tbb/global_control.h>
+#include <nlohmann/json.hpp>
 
 #include "certify/certificate.h"
 #include "certify/certify.h"
@@ -41,18 +41,19 @@ double positive_limit(const std::string& option, const std::string& text) {
   try {
     value = parse_exact_number(text);
   } catch (const std::invalid_argument&) {
-    throw InputError(fmt::format("{}: found '{}', expected a number such as 0.001, 2^-10 or "
-                                 "0x1p-10",
-                                 option, printable(text)));
+    throw InputError(
+        fmt::format("{}: found '{}', expected a number such as 0.001, 2^-10 or "
+                    "0x1p-10",
+                    option, printable(text)));
   }
   if (value <= 0) {
-    throw InputError(fmt::format("{}: found '{}', expected a number above 0", option,
-                                 printable(text)));
+    throw InputError(
+        fmt::format("{}: found '{}', expected a number above 0", option, printable(text)));
   }
   const double lower = enclose(value).lo();
   if (!(lower > 0) || !std::isfinite(lower)) {
-    throw InputError(fmt::format("{}: found '{}', which a double cannot hold", option,
-                                 printable(text)));
+    throw InputError(
+        fmt::format("{}: found '{}', which a double cannot hold", option, printable(text)));
   }
   return lower;
 }
@@ -118,10 +119,10 @@ void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& 
   // What was taken from where, once for all heads that agree.
   std::map<std::string, std::size_t> settings;
   for (const Head& head : heads) {
-    ++settings[fmt::format("scale {} ({}), mask {} ({}){}", head.scale.text(), head.scale_source,
-                           to_text(head.visibility.kind), head.mask_source,
-                           head.was_cast ? fmt::format(", cast to {} (rne)", head.q.format().name)
-                                         : "")];
+    ++settings[fmt::format(
+        "scale {} ({}), mask {} ({}){}", head.scale.text(), head.scale_source,
+        to_text(head.visibility.kind), head.mask_source,
+        head.was_cast ? fmt::format(", cast to {} (rne)", head.q.format().name) : "")];
   }
   std::fputs("\n", stdout);
   for (const auto& [text, count] : settings) {
@@ -148,10 +149,10 @@ void print_summary(const std::vector<HeadReport>& reports, const KernelModel& ke
     for (const std::string& w : head.warnings) ++warnings[w];
   }
   for (const auto& [text, count] : warnings) {
-    std::fputs(fmt::format("warning: {} ({} head{})\n", printable(text), count,
-                           count == 1 ? "" : "s")
-                   .c_str(),
-               stdout);
+    std::fputs(
+        fmt::format("warning: {} ({} head{})\n", printable(text), count, count == 1 ? "" : "s")
+            .c_str(),
+        stdout);
   }
   std::fputs(fmt::format("{} certified, {} fallback, {} undecided, {} refuted\n",
                          counts[Verdict::certified], counts[Verdict::fallback],
@@ -178,19 +179,19 @@ void print_claims(const std::vector<HeadReport>& reports) {
       const bool limited = c.kind != LimitKind::none;
       const double end = c.kind == LimitKind::at_least ? c.value.lo() : c.value.hi();
       const double margin = c.margin_bits();
-      table.add_row({c.id,
-                     Cell(std::string(limited ? to_text(c.outcome()) : "reported") +
-                              (c.required || !limited ? "" : " (not required)"),
-                          !limited                                 ? Tone::dim
-                          : c.outcome() == ClaimOutcome::holds     ? Tone::good
-                          : c.outcome() == ClaimOutcome::fails     ? Tone::bad
-                                                                   : Tone::warning),
-                     number_text(end), limited ? number_text(c.limit) : "-",
-                     limited ? (std::isinf(margin) ? number_text(margin)
-                                                   : fmt::format("{:+.2f}", margin))
-                             : "-",
-                     std::string(to_text(c.unit)), c.row >= 0 ? std::to_string(c.row) : "-",
-                     c.key >= 0 ? std::to_string(c.key) : "-", std::string(to_text(c.status))});
+      table.add_row(
+          {c.id,
+           Cell(std::string(limited ? to_text(c.outcome()) : "reported") +
+                    (c.required || !limited ? "" : " (not required)"),
+                !limited                             ? Tone::dim
+                : c.outcome() == ClaimOutcome::holds ? Tone::good
+                : c.outcome() == ClaimOutcome::fails ? Tone::bad
+                                                     : Tone::warning),
+           number_text(end), limited ? number_text(c.limit) : "-",
+           limited ? (std::isinf(margin) ? number_text(margin) : fmt::format("{:+.2f}", margin))
+                   : "-",
+           std::string(to_text(c.unit)), c.row >= 0 ? std::to_string(c.row) : "-",
+           c.key >= 0 ? std::to_string(c.key) : "-", std::string(to_text(c.status))});
     }
     std::fputs(table.render(colour).c_str(), stdout);
   };
@@ -225,9 +226,10 @@ std::vector<Head> load_all(const std::vector<std::string>& files, const LoadOpti
                                  [](const std::string& f) { return ends_with(f, ".npy"); });
   if (npy > 0) {
     if (npy != 3 || files.size() != 3) {
-      throw InputError(fmt::format("found {} .npy file{} of {}, expected three: Q, K and V in this "
-                                   "order",
-                                   npy, npy == 1 ? "" : "s", files.size()));
+      throw InputError(
+          fmt::format("found {} .npy file{} of {}, expected three: Q, K and V in this "
+                      "order",
+                      npy, npy == 1 ? "" : "s", files.size()));
     }
     return load_heads(files[0], files[1], files[2], options);
   }
@@ -289,8 +291,8 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
     out["exit_code"] = exit_code;
     out["heads"] = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < heads.size(); ++i) {
-      auto head = nlohmann::ordered_json::parse(
-          certificate_json(heads[i], kernel, options, reports[i]));
+      auto head =
+          nlohmann::ordered_json::parse(certificate_json(heads[i], kernel, options, reports[i]));
       head["scale_source"] = heads[i].scale_source;
       head["mask_source"] = heads[i].mask_source;
       head["warnings"] = heads[i].warnings;
@@ -311,20 +313,22 @@ void add_certify(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<CertifyArguments>();
   CLI::App* command =
       app.add_subcommand("certify", "Certify the heads of files under a kernel and a policy");
-  command->add_option("files", arguments->files,
-                      "One or more .safetensors files, or three .npy files: Q, K, V")
+  command
+      ->add_option("files", arguments->files,
+                   "One or more .safetensors files, or three .npy files: Q, K, V")
       ->required();
   command->add_option("--kernel", arguments->kernel, "Kernel file (TOML) or preset name")
       ->required();
-  command->add_option("--policy", arguments->policy,
-                      "clis, clis-alg1, fixed-m, fixed-m-n or online")
+  command
+      ->add_option("--policy", arguments->policy, "clis, clis-alg1, fixed-m, fixed-m-n or online")
       ->capture_default_str();
   command->add_option("--eps", arguments->eps, "Limit of mass.lost; sets the gate's guard bits")
       ->capture_default_str();
   command->add_option("--max-error", arguments->max_error,
                       "Limit of output.error, absolute (default: reported only)");
-  command->add_option("--heads", arguments->load.heads,
-                      "Heads by prefix pattern and list, e.g. 'layer3.*:0-7'")
+  command
+      ->add_option("--heads", arguments->load.heads,
+                   "Heads by prefix pattern and list, e.g. 'layer3.*:0-7'")
       ->capture_default_str();
   command->add_option("--q", arguments->load.q, "Final part of Q's tensor names")
       ->capture_default_str();
@@ -345,8 +349,8 @@ void add_certify(CLI::App& app, int& exit_code) {
       command->add_option("--mask", arguments->mask,
                           "none, causal, causal-top-left or causal-bottom-right (default: "
                           "metadata, else none)");
-  CLI::Option* layout = command->add_option("--layout", arguments->layout,
-                                            "Layout of 4-D tensors: bhnd or bnhd");
+  CLI::Option* layout =
+      command->add_option("--layout", arguments->layout, "Layout of 4-D tensors: bhnd or bnhd");
   CLI::Option* lengths = command->add_option(
       "--lengths", arguments->lengths,
       "Visible keys, the rest being padding: one number, or one a batch entry (512,300)");
@@ -354,8 +358,9 @@ void add_certify(CLI::App& app, int& exit_code) {
                       "rne: round stored tensors to the kernel's operand format");
   command->add_option("--certificates", arguments->certificates,
                       "Write one certificate a head into this folder");
-  command->add_option("--evaluate-rows", arguments->evaluate_rows,
-                      "Rows evaluated exactly at most, a head, where bounds do not decide")
+  command
+      ->add_option("--evaluate-rows", arguments->evaluate_rows,
+                   "Rows evaluated exactly at most, a head, where bounds do not decide")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
   command->add_option("--threads", arguments->threads, "Worker threads (0: all cores)")
