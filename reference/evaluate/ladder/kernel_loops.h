@@ -5,13 +5,11 @@
 
 #include "reference/evaluate/ladder/kernels.h"
 #include "reference/evaluate/vector/exp2.h"
+#include "reference/evaluate/vector/log2.h"
 #include "reference/evaluate/vector/quotient.h"
 
 namespace headroom {
 inline namespace HEADROOM_VECTOR_FLAGS {
-
-inline constexpr double log2_e_hi = 0x1.71547652b82fep+0;  // log2(e) = hi + lo + 2^-108.6
-inline constexpr double log2_e_lo = 0x1.777d0ffda0d24p-56;
 
 /// `Vectors` registers of rows a panel, `Keys` keys at a time in the score product.
 template <class Simd, int Vectors, int Keys>

@@ -41,6 +41,7 @@
 
 #include "reference/evaluate/ladder/decision.h"
 #include "reference/evaluate/vector/exp2_constants.h"
+#include "reference/evaluate/vector/log2.h"
 
 namespace headroom {
 
@@ -641,20 +642,10 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
           kind = RowKind::unknown;
           continue;
         }
-        // log2(l (1 +- e)) = log2 l +- e log2(e) (1 + e)
-        mpfr_t x;
-        mpfr_init2(x, 53);
-        mpfr_set_d(x, l[r], MPFR_RNDN);
-        mpfr_log2(x, x, MPFR_RNDN);
-        const double log2_l = mpfr_get_d(x, MPFR_RNDN);
-        mpfr_clear(x);
-        const double lse = s.shift[r] + log2_l;
-        const double e = l_error[r] / l[r];
-        const double error = (e * (1 + e) * 1.4427 * (1 + 0x1p-9) + 4 * u * std::fabs(log2_l) +
-                              4 * u * std::fabs(lse)) *
-                             inflation;
-        out.lse2_lo[panel.places[r]] = lse - error;
-        out.lse2_hi[panel.places[r]] = lse + error;
+        const LogBounds lse = log2_bounds(std::nextafter(l[r] - l_error[r], 0.0),
+                                          std::nextafter(l[r] + l_error[r], infinity), s.shift[r]);
+        out.lse2_lo[panel.places[r]] = lse.lo;
+        out.lse2_hi[panel.places[r]] = lse.hi;
       }
     }
     kernel.finish(panel.total.get(), dv_, l, l_error, l_bound, p_norm, relative, absolute,
