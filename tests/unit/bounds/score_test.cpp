@@ -10,6 +10,7 @@
 namespace headroom {
 namespace {
 
+using simulation::below;
 using simulation::Quad;
 using simulation::Random;
 
@@ -244,6 +245,70 @@ TEST(OperandRounding, HoldsForRoundedAndShiftedOperands) {
     const Quad multiplied = simulation::exact_dot(stored_q, stored_k);
     const Quad raw = simulation::exact_dot(q, k) - simulation::exact_dot(q, a);
     ASSERT_LE(fabsq(multiplied - raw) / 2, static_cast<Quad>(bound.value()));
+  }
+}
+
+// Every range of keys, against the exact maximum of the multiplied operands; ties and a negative
+// factor included. With mean centring the keys are enclosures.
+TEST(RowMaximumOfKeys, EnclosesTheExactMaximum) {
+  Random g(7);
+  for (int trial = 0; trial < 40; ++trial) {
+    const std::int64_t n = 1 + static_cast<std::int64_t>(below(g, 30)), d = 1 + trial % 9;
+    const auto values = [&](std::int64_t rows, int spread) {
+      const NearestRounding scope;
+      std::vector<double> x;
+      for (std::int64_t i = 0; i < rows * d; ++i) {
+        x.push_back(trial % 5 == 0 ? 1.0 : simulation::random_value(bf16, g, 0, spread));
+      }
+      return x;
+    };
+    Head head;
+    head.q = Matrix::from_values(bf16, 2, d, values(2, 4));
+    head.k = Matrix::from_values(bf16, n, d, values(n, 8));
+    head.v = head.k;
+    head.scale = Scale::base2(trial % 2 ? Rational(1, 8) : Rational(-3, 8));
+    head.visibility = {MaskKind::none, 2, n, n};
+    KernelModel kernel;
+    kernel.centring.keys = trial % 3 == 0 ? Centring::mean : Centring::none;
+    const UpwardRounding up;
+    const Operands operands(up, head, kernel);
+    ASSERT_TRUE(operands.finite());
+    const auto channels = static_cast<std::size_t>(d);
+    std::vector<double> q(channels), lo(channels), hi(channels);
+    const Quad factor = trial % 2 ? 0.125 : -0.375;
+    for (std::int64_t row = 0; row < 2; ++row) {
+      const auto begin = static_cast<std::int64_t>(below(g, static_cast<std::size_t>(n)));
+      const RowMaximum found = row_maximum(up, operands, row, begin, n);
+      operands.query_row(row, q.data());
+      Quad least = -1e300, most = -1e300, of_key = 0;
+      {
+        const NearestRounding scope;
+        for (std::int64_t j = begin; j < n; ++j) {
+          operands.key_row(j, lo.data(), hi.data());
+          Quad low = 0, high = 0;
+          for (std::size_t i = 0; i < channels; ++i) {
+            const Quad a = factor * q[i] * lo[i], b = factor * q[i] * hi[i];
+            low += a < b ? a : b;
+            high += a < b ? b : a;
+          }
+          least = low > least ? low : least;
+          most = high > most ? high : most;
+          if (j == found.key) of_key = high;
+        }
+      }
+      ASSERT_GE(found.key, begin);
+      ASSERT_LT(found.key, n);
+      ASSERT_LE(static_cast<Quad>(found.value.lo()), least);
+      ASSERT_GE(static_cast<Quad>(found.value.hi()), most);
+      ASSERT_NEAR(found.value.hi(), static_cast<double>(most),
+                  1e-12 * (1 + found.value.magnitude()));
+      ASSERT_NEAR(static_cast<double>(of_key), static_cast<double>(most), 1e-12);
+      // The overload that takes operands is the one with their factor.
+      ASSERT_EQ(score_error(up, kernel, operands, Upper<Absolute>(3), Upper<Absolute>(5)).value(),
+                score_error(up, kernel, d, operands.score_factor(), operands.stored_score_factor(),
+                            Upper<Absolute>(3), Upper<Absolute>(5))
+                    .value());
+    }
   }
 }
 
