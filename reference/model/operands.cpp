@@ -75,15 +75,13 @@ bool products_are_doubles(const Format& a, const Format& b) {
 
 /// RN_operand(RN_arithmetic(x * constant)), the product exact.
 double fold(double x, const Format& format, double constant, const KernelModel& kernel) {
-  std::uint64_t product;
   if (products_are_doubles(format, kernel.scale.constant)) {
-    product = encode(kernel.scale.arithmetic, x * constant, {});
-  } else {
-    MPFR_DECL_INIT(exact, 2 * 53);
-    mpfr_set_d(exact, x, MPFR_RNDN);
-    mpfr_mul_d(exact, exact, constant, MPFR_RNDN);
-    product = encode(kernel.scale.arithmetic, exact, {});
+    return round_to(kernel.operand, round_to(kernel.scale.arithmetic, x * constant));
   }
+  MPFR_DECL_INIT(exact, 2 * 53);
+  mpfr_set_d(exact, x, MPFR_RNDN);
+  mpfr_mul_d(exact, exact, constant, MPFR_RNDN);
+  const std::uint64_t product = encode(kernel.scale.arithmetic, exact, {});
   return decode(kernel.operand, convert(kernel.scale.arithmetic, product, kernel.operand, {}));
 }
 
