@@ -38,10 +38,12 @@ struct RowFacts {
 /// What a row's facts are computed from; log2 units.
 struct RowInputs {
   std::int64_t row = -1;
-  std::int64_t visible = 0;
-  Upper<Log2> exponent;       ///< bound of x^ before its rounding
-  Lower<Log2> mean_exponent;  ///< zbar - mu - e
-  Lower<Log2> padding_mass;   ///< unused unless keys are padded
+  std::int64_t visible = 0;        ///< visible keys; of a block of rows the most
+  std::int64_t least_visible = 0;  ///< of a block of rows the fewest
+  double norm = 0;                 ///< upper bound of ||q~||
+  Upper<Log2> exponent;            ///< bound of x^ before its rounding
+  Lower<Log2> mean_exponent;       ///< zbar - mu - e
+  Lower<Log2> padding_mass;        ///< unused unless keys are padded
   Interval mu{0.0};
   double mean_score_lo = 0;
   double score_error = 0;
@@ -107,6 +109,7 @@ class PathBuilder {
   }
   RowInputs fixed_inputs(std::int64_t row, const FixedStabilizer& stabilizer) const;
   RowInputs online_inputs(std::int64_t row) const;
+  RowInputs worst_of(std::size_t begin, std::size_t end) const;
   RowFacts bound(const RowInputs& in) const;
   void refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const;
   Upper<Relative> lost_by_flush(const RowInputs& in, double log2_least_l) const;
@@ -138,7 +141,8 @@ RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabi
   const RowScan& row = c_.scan.rows[static_cast<std::size_t>(i)];
   RowInputs in;
   in.row = i;
-  in.visible = row.visible;
+  in.visible = in.least_visible = row.visible;
+  in.norm = row.norm.hi();
   in.score_error = row_score_error(row);
   in.mu = stabilizer.mu(i);
   in.mean_score_lo = row.mean_score.lo();
@@ -156,7 +160,8 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   const KernelModel& k = c_.kernel;
   RowInputs in;
   in.row = i;
-  in.visible = row.visible;
+  in.visible = in.least_visible = row.visible;
+  in.norm = row.norm.hi();
   in.score_error = row_score_error(row);
   in.mean_score_lo = row.mean_score.lo();
   const Interval factor = abs(c_.operands.score_factor());
@@ -204,6 +209,25 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   return in;
 }
 
+/// Inputs whose bounds hold for every row of inputs_[begin, end): each bound is monotone in each.
+RowInputs PathBuilder::worst_of(std::size_t begin, std::size_t end) const {
+  RowInputs worst = inputs_[begin];
+  for (std::size_t i = begin + 1; i < end; ++i) {
+    const RowInputs& in = inputs_[i];
+    if (in.mean_exponent.value() < worst.mean_exponent.value()) worst.row = in.row;
+    worst.visible = std::max(worst.visible, in.visible);
+    worst.least_visible = std::min(worst.least_visible, in.least_visible);
+    worst.norm = std::max(worst.norm, in.norm);
+    worst.exponent = max(worst.exponent, in.exponent);
+    worst.mean_exponent = min(worst.mean_exponent, in.mean_exponent);
+    worst.padding_mass = min(worst.padding_mass, in.padding_mass);
+    worst.mu = hull(worst.mu, in.mu);
+    worst.mean_score_lo = std::min(worst.mean_score_lo, in.mean_score_lo);
+    worst.score_error = std::max(worst.score_error, in.score_error);
+  }
+  return worst;
+}
+
 Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_least_l) const {
   const Lower<Log2> margin = in.mean_exponent - Upper<Log2>(limits_.flush_exponent);
   Upper<Relative> lost = lost_mass(c_.up, margin);
@@ -229,10 +253,9 @@ Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_leas
 RowFacts PathBuilder::bound(const RowInputs& in) const {
   const KernelModel& k = c_.kernel;
   RowFacts facts;
-  const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
   facts.key = c_.scan.radius_at;
   facts.score_range =
-      Interval(-infinity, score_range(c_.up, k, c_.operands, Upper<Absolute>(row.norm.hi()),
+      Interval(-infinity, score_range(c_.up, k, c_.operands, Upper<Absolute>(in.norm),
                                       Upper<Absolute>(c_.scan.key_norm.hi()))
                               .value());
   const double x = std::isfinite(in.exponent.value())
@@ -277,7 +300,7 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   facts.lost = Interval(0.0, lost_by_flush(in, least).value());
   if (facts.lost.hi() < 1) {
     const Interval kept = log2(Interval(1.0) - Interval(facts.lost.hi()));
-    const Lower<Log2> mass = row_mass(c_.up, in.visible, in.mean_exponent);
+    const Lower<Log2> mass = row_mass(c_.up, in.least_visible, in.mean_exponent);
     least = std::max(least, (Interval(mass.value()) + kept + kept_factor + sum_factor).lo());
   }
   // A mean at or above the threshold keeps at least one key whole: l >= 2^L.
@@ -650,12 +673,23 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
   // Bounds for every row; the rows they leave open, worst first.
   std::vector<Claim> worst;
   std::vector<std::size_t> open;
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    const RowFacts facts = bound(inputs_[i]);
+  // Long heads go block by block first: logarithms of thousands of rows are what costs.
+  const std::size_t block = inputs_.size() > 2048 ? 64 : 1;
+  for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
+    const std::size_t end = std::min(begin + block, inputs_.size());
+    const RowInputs together = worst_of(begin, end);
+    const RowFacts facts = bound(together);
     if (decided(facts)) {
-      merge(worst, row_claims(facts, inputs_[i]));
-    } else {
-      open.push_back(i);
+      merge(worst, row_claims(facts, together));
+      continue;
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      const RowFacts own = bound(inputs_[i]);
+      if (decided(own)) {
+        merge(worst, row_claims(own, inputs_[i]));
+      } else {
+        open.push_back(i);
+      }
     }
   }
   std::sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
