@@ -29,7 +29,13 @@ double Claim::margin_bits() const {
     if (std::isinf(end) && end == limit) return 0;
     return upper ? limit - end : end - limit;
   }
-  // A report, not a bound: the outcome is decided on the enclosure itself.
+  // A report, not a bound: the outcome is decided on the enclosure itself. A logarithm of 0 is
+  // -infinity; two of them leave no room at all.
+  if (!(end > 0) || !(limit > 0)) {
+    if (!(end > 0) && !(limit > 0)) return 0;
+    return upper == !(end > 0) ? infinity : -infinity;
+  }
+  const UpwardRounding rounding;
   const Interval quotient = upper ? log2(Interval(limit)) - log2(Interval(end))
                                   : log2(Interval(end)) - log2(Interval(limit));
   return quotient.lo();

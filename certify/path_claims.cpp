@@ -518,14 +518,15 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
   } else {
     Claim correction;
     correction.id = "correction.range";
-    correction.kind = LimitKind::at_most;
-    correction.required = k.exp2.monotone_at_integers;
-    correction.value = Interval(
-        0.0, k.exp2.monotone_at_integers
-                 ? 0.0
-                 : log2(Interval(1.0) + Interval(exp2_relative_error(k.exp2).value())).hi());
-    correction.limit = 0;
-    correction.note = "log2 of a rescale factor, per row; E(x) <= 1 for x <= 0";
+    if (k.exp2.monotone_at_integers) {
+      correction.value = Interval(0.0);
+      correction.note = "rescale factors are at most 1, per row: E(x) <= 1 for x <= 0";
+    } else {
+      correction.required = false;
+      correction.value =
+          Interval(0.0, log2(Interval(1.0) + Interval(exp2_relative_error(k.exp2).value())).hi());
+      correction.note = "log2 of a rescale factor; the exponents' bound has room for it";
+    }
     add(correction);
   }
   {
@@ -563,8 +564,8 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
   if (c_.scan.empty_rows > 0) {
     Claim empty;
     empty.id = "empty.row";
-    empty.kind = LimitKind::at_most;
     const bool right = k.tiles.empty_row == EmptyRowRule::zero;
+    empty.kind = right ? LimitKind::none : LimitKind::at_most;
     empty.value = Interval(right ? 0.0 : 1.0);
     empty.limit = 0;
     empty.row = c_.scan.first_empty_row;

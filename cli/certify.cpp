@@ -82,6 +82,23 @@ Tone tone_of(Verdict verdict) {
   return Tone::plain;
 }
 
+/// A scale for people: the decimal number where it is one of at most 20 places, else exact text.
+std::string scale_text(const Scale& scale) {
+  if (scale.is_irrational()) return scale.text();
+  boost::multiprecision::cpp_int ten_to_places = 1;
+  for (int places = 0; places <= 20; ++places, ten_to_places *= 10) {
+    const Rational shifted = scale.rational() * ten_to_places;
+    if (denominator(shifted) != 1) continue;
+    std::string digits = boost::multiprecision::cpp_int(abs(numerator(shifted))).str();
+    const auto width = static_cast<std::size_t>(places);
+    if (digits.size() <= width) digits.insert(0, width + 1 - digits.size(), '0');
+    if (places > 0) digits.insert(digits.size() - width, ".");
+    return (scale.is_base2() ? "log2:" : "") + std::string(scale.rational() < 0 ? "-" : "") +
+           digits;
+  }
+  return scale.text();
+}
+
 const Claim* find_claim(const HeadReport& report, std::string_view id) {
   for (const Claim& claim : report.claims) {
     if (claim.id == id) return &claim;
@@ -120,7 +137,7 @@ void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& 
   std::map<std::string, std::size_t> settings;
   for (const Head& head : heads) {
     ++settings[fmt::format(
-        "scale {} ({}), mask {} ({}){}", head.scale.text(), head.scale_source,
+        "scale {} ({}), mask {} ({}){}", scale_text(head.scale), head.scale_source,
         to_text(head.visibility.kind), head.mask_source,
         head.was_cast ? fmt::format(", cast to {} (rne)", head.q.format().name) : "")];
   }
