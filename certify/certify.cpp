@@ -28,11 +28,26 @@ bool any_required(const std::vector<Claim>& claims, ClaimOutcome outcome) {
                      [&](const Claim& c) { return c.required && c.outcome() == outcome; });
 }
 
-/// The required claim of this outcome with the least margin; nullptr if there is none.
-const Claim* binding_claim(const std::vector<Claim>& claims, ClaimOutcome outcome) {
+/// A count of terms against a format: no number of the head moves it.
+bool counts_only(const Claim& claim) { return claim.id == "sum.absorption"; }
+
+/// `clis` chooses the largest C for which these hold, so their margins say nothing of the head.
+bool fitted_by_cap(const Claim& claim) {
+  return claim.id == "exponent.upper" || claim.id == "p.range" || claim.id == "l.range" ||
+         claim.id == "o.range" || claim.id == "normalise.range";
+}
+
+/// The required claim of this outcome with the least margin; nullptr if there is none. Claims that
+/// hold by count, or because C was fitted to them, do not bind.
+const Claim* binding_claim(const std::vector<Claim>& claims, ClaimOutcome outcome,
+                           bool cap_is_fitted = false) {
   const Claim* least = nullptr;
   for (const Claim& claim : claims) {
     if (!claim.required || claim.outcome() != outcome || claim.kind == LimitKind::none) continue;
+    if (outcome == ClaimOutcome::holds &&
+        (counts_only(claim) || (cap_is_fitted && fitted_by_cap(claim)))) {
+      continue;
+    }
     if (least == nullptr || claim.margin_bits() < least->margin_bits()) least = &claim;
   }
   return least;
@@ -54,7 +69,8 @@ void decide_by(HeadReport& report, const std::vector<Claim>& claims, Verdict if_
     report.reason = if_all_hold == Verdict::certified ? path + " holds every claim"
                                                       : "the gate refuses; " + path + " holds";
   }
-  if (const Claim* claim = binding_claim(claims, deciding)) {
+  const bool cap_is_fitted = report.policy == Policy::clis && if_all_hold == Verdict::certified;
+  if (const Claim* claim = binding_claim(claims, deciding, cap_is_fitted)) {
     report.binding = claim->id;
     report.margin_bits = claim->margin_bits();
   } else {
@@ -144,6 +160,16 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   PathResult fixed = fixed_path_claims(fixed_context, *stabilizer);
   report.rows_evaluated = fixed.rows_evaluated;
   report.rows_undecided = fixed.rows_undecided;
+  if (sound) {  // the gate itself is a claim: how many bits the head's bound may grow
+    Claim gate_claim;
+    gate_claim.id = "gate.conservative";
+    gate_claim.kind = LimitKind::at_most;
+    gate_claim.value = gate.value;
+    gate_claim.limit = gate.limit;
+    gate_claim.row = gate.row;
+    gate_claim.note = "max_i (mu_i + C + e_i - mean score) against C - L - D(eps)";
+    fixed.claims.push_back(gate_claim);
+  }
   const bool holds = all_required(fixed.claims, ClaimOutcome::holds);
   if (sound) {
     if (holds) {
@@ -181,6 +207,7 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   conservative.kind = LimitKind::at_most;
   conservative.value = sound_gate.value;
   conservative.limit = sound_gate.limit;
+  conservative.row = sound_gate.row;
   conservative.note = "the kernel's gate accepts; the sound gate at its C";
   report.claims.push_back(conservative);
   return report;

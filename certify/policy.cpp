@@ -103,10 +103,12 @@ class NormStabilizer : public FixedStabilizer {
     }
     const Interval unit_error(exp2_relative_error(kernel_.exp2).value());
     const double flush =
-        std::max(exp2_flush_exponent(kernel_.exp2), weight_flush_exponent(kernel_.p));
+        std::max({exp2_flush_exponent(kernel_.exp2), weight_flush_exponent(kernel_.p),
+                  flush_exponent(kernel_.denominator.format, kernel_.denominator.flush_to_zero)});
     const Interval limit = Interval(cap()) - Interval(flush) -
                            Interval(guard_bits(up_, eps_).value()) +
-                           log2(Interval(1.0) - unit_error);
+                           (unit_error.hi() < 1 ? log2(Interval(1.0) - unit_error)
+                                                : Interval(-infinity, 0.0));
     return decide(worst, limit.lo());
   }
 
@@ -180,6 +182,10 @@ class FixedMN final : public NormStabilizer {
       gate.accepts = Tri::no;
       gate.note = "max |V| exceeds the gate's vmax";
     }
+    if (kernel_.p.format.emax + 1 <= cap()) {
+      gate.accepts = Tri::no;
+      gate.note = "the format of P does not hold 2^C";
+    }
     return gate;
   }
 
@@ -215,7 +221,7 @@ class ClisAlgorithm1 final : public NormStabilizer {
   }
   Gate gate() const override {
     return decide(bound_up(joined_.exact_query, joined_.kernel_query),
-                  cap() - exp2_flush_exponent(kernel_.exp2));
+                  cap() - flush_exponent(kernel_.exp2.result, kernel_.exp2.flush_to_zero));
   }
 
  protected:
@@ -228,15 +234,19 @@ class ClisAlgorithm1 final : public NormStabilizer {
   /// BoundUp: not below the exact product, and not above the kernel's product of upward-inflated
   /// norms: each norm's own error twice and two roundings.
   Interval bound_up(const Interval& exact_norm, const Interval& kernel_query_norm) const {
-    const Interval exact = factor_ * exact_norm * joined_.radius;
     const Format& f = kernel_.stabilizer.norm;
+    // the kernel multiplies by its stored constant, rounded up, which the exact factor may exceed
+    const Interval stored =
+        rounded(up_, f, Interval(std::fabs(operands_.stored_score_factor())), true);
+    const Interval factor = hull(factor_, stored);
+    const Interval exact = factor * exact_norm * joined_.radius;
     // the sum of squares starts at what underflowing squares can lack: n times the smallest
     // normal (formats that flush, FP32's range) or subnormal number, rounded up
     const int eta = f.emin <= fp32.emin ? f.emin : f.least_exponent();
     const Interval start = sqrt(
         Interval(2.0) * Interval(static_cast<double>(operands_.channels())) * power_of_two(eta));
     const Interval computed = (kernel_query_norm + Interval(0.0, start.hi())) *
-                              (joined_.kernel_radius + Interval(0.0, start.hi())) * factor_;
+                              (joined_.kernel_radius + Interval(0.0, start.hi())) * factor;
     const Interval unit = kernel_norm(up_, f, Interval(1.0), operands_.channels());
     const Interval inflation = (Interval(unit.hi()) / Interval(unit.lo())) *
                                (Interval(1.0) + Interval(std::ldexp(8.0, -f.precision)));
@@ -306,6 +316,10 @@ Policy parse_policy(const std::string& text) {
 Upper<Log2> stored_weight(const UpwardRounding& up, const KernelModel& kernel, Upper<Log2> weight) {
   const double whole = std::floor(weight.value());
   if (!std::isfinite(whole)) return weight;
+  if (whole < kernel.p.format.emin) {
+    // Subnormals have fewer bits, but hold every power of two from the least one on.
+    return Upper<Log2>(std::fmax(std::ceil(weight.value()), kernel.p.format.least_exponent()));
+  }
   const double significand = exp2(Interval(weight.value()) - Interval(whole)).hi();
   const Interval stored = rounded(up, kernel.p.format, Interval(significand), false);
   return Upper<Log2>((Interval(whole) + log2(Interval(stored.hi()))).hi());
@@ -338,7 +352,10 @@ int clis_cap(const UpwardRounding& up, const KernelModel& kernel, std::int64_t k
     if (kernel.normalise.division == Division::reciprocal) {
       // RN(1 / l) stays normal iff l <= 2^-emin; one binade less if not exact at powers of two
       const double reciprocal_limit = -kernel.denominator.format.emin -
-                                      (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
+                                      (kernel.normalise.reciprocal_exact_at_powers_of_two &&
+                                               kernel.normalise.reciprocal_max_error_ulps <= 0.5
+                                           ? 0
+                                           : 1);
       if (kernel.normalise.reciprocal_flush_to_zero && l > reciprocal_limit) return false;
     }
     const Upper<Log2> product(stored_weight(up, kernel, weight).value() + value_exponent);

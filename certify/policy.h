@@ -48,6 +48,7 @@ class FixedStabilizer {
     double limit = 0;
     Tri accepts = Tri::unknown;
     std::string note;
+    std::int64_t row = -1;  ///< where the value is largest, if it is made row by row
   };
   virtual Gate gate() const = 0;
   /// The sound one-sided gate for this stabilizer at its own C (DESIGN.md, "The sound gate"):
