@@ -92,24 +92,28 @@ class NormStabilizer : public FixedStabilizer {
 
   Gate sound_gate() const override {
     Interval worst(-infinity, -infinity);
+    std::int64_t worst_row = -1;
     for (std::size_t i = 0; i < scan_.rows.size(); ++i) {
       const RowScan& row = scan_.rows[i];
       if (row.visible == 0) continue;
       const double e = score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
                                    Upper<Absolute>(scan_.key_norm.hi()))
                            .value();
-      worst = max(
-          worst, mu(static_cast<std::int64_t>(i)) + Interval(cap()) + Interval(e) - row.mean_score);
+      const Interval value =
+          mu(static_cast<std::int64_t>(i)) + Interval(cap()) + Interval(e) - row.mean_score;
+      if (value.hi() > worst.hi()) worst_row = static_cast<std::int64_t>(i);
+      worst = max(worst, value);
     }
     const Interval unit_error(exp2_relative_error(kernel_.exp2).value());
     const double flush =
         std::max({exp2_flush_exponent(kernel_.exp2), weight_flush_exponent(kernel_.p),
                   flush_exponent(kernel_.denominator.format, kernel_.denominator.flush_to_zero)});
-    const Interval limit = Interval(cap()) - Interval(flush) -
-                           Interval(guard_bits(up_, eps_).value()) +
-                           (unit_error.hi() < 1 ? log2(Interval(1.0) - unit_error)
-                                                : Interval(-infinity, 0.0));
-    return decide(worst, limit.lo());
+    const Interval limit =
+        Interval(cap()) - Interval(flush) - Interval(guard_bits(up_, eps_).value()) +
+        (unit_error.hi() < 1 ? log2(Interval(1.0) - unit_error) : Interval(-infinity, 0.0));
+    Gate gate = decide(worst, limit.lo());
+    gate.row = worst_row;
+    return gate;
   }
 
  protected:
@@ -128,7 +132,7 @@ class NormStabilizer : public FixedStabilizer {
   double centre_error(const RowScan& row) const { return centre_error_per_row_(row); }
 
   static Gate decide(const Interval& value, double limit, std::string note = {}) {
-    Gate gate{value, limit, less_equal(value, Interval(limit)), std::move(note)};
+    Gate gate{value, limit, less_equal(value, Interval(limit)), std::move(note), -1};
     if (!std::isfinite(value.hi())) {
       gate.accepts = std::isfinite(value.lo()) ? Tri::unknown : Tri::no;
     }
