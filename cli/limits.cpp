@@ -277,6 +277,7 @@ void add_limits(CLI::App& app, int& exit_code) {
   command->add_option("--keys", options->keys, "Numbers of keys N for the accumulator limits")
       ->type_name("N")
       ->delimiter(',')
+      ->check(CLI::PositiveNumber)  // an unsigned number would take -4 for 2^64 - 4
       ->capture_default_str();
   command
       ->add_option("--value-exponent", options->value_exponent,
