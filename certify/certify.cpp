@@ -12,6 +12,7 @@
 
 #include "bounds/sums.h"
 #include "certify/path_claims.h"
+#include "reference/stabilizer/stabilizer.h"
 
 namespace headroom {
 namespace {
@@ -146,6 +147,23 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   report.gate_limit = gate.limit;
   report.gate_accepts = gate.accepts;
   report.gate_note = gate.note;
+
+  // The gate as the kernel computes it, bit by bit in sequential order: one execution of those that
+  // the enclosure covers. Joined gates need the other heads' sums and are left to the enclosure.
+  if (options.policy != Policy::clis && kernel.gate.unit == GateUnit::head) {
+    const GateOutcome emulated =
+        make_stabilizer(std::string(to_text(options.policy)), head, kernel, operands)->gate();
+    report.has_kernel_gate = true;
+    report.kernel_gate_value = emulated.value;
+    const Tri decided = emulated.accepts ? Tri::yes : Tri::no;
+    if (gate.accepts != Tri::unknown && gate.accepts != decided) {
+      report.verdict = Verdict::undecided;
+      report.binding = "gate.conservative";
+      report.reason = "the emulated gate and its enclosure disagree: report this as a bug";
+      report.margin_bits = -infinity;
+      return report;
+    }
+  }
 
   // The sound policy's gate is the certificate itself: it takes the fixed path only where the
   // bounds alone hold every claim, so nothing needs exact evaluation there.

@@ -146,6 +146,37 @@ TEST_P(RealHeads, NoCertifiedRowFails) {
   EXPECT_GT(heads_seen, 100);
 }
 
+// Case G: a real causal head that Algorithm 1's published gate accepts with 22.7 bits to spare, and
+// one row of which is all zero (its best exponent is -128.1).
+TEST(CaseG, ThePublishedGateAcceptsAHeadWithAnEmptyRow) {
+  const KernelModel kernel = parse_kernel(
+      "name = \"algorithm-1\"\nmachine = \"tpu7x\"\noperand = \"fp32\"\n"
+      "[scale]\nscale = \"score\"\nlog2e = \"score\"\nconstant = \"fp32\"\n"
+      "arithmetic = \"fp32\"\n"
+      "[centring]\nkeys = \"mean\"\nmean = \"fp32\"\ndifference = \"fp32\"\n"
+      "[exp2]\nunit = \"correctly-rounded\"\nflush_to_zero = true\n",
+      "case-g.toml");
+  LoadOptions load;
+  load.operand = kernel.operand;
+  load.heads = "layer1.*:0";
+  const std::vector<Head> heads = load_heads(
+      (shared / "data" / "heads" / "third-party" / "stories260k_f32.safetensors").string(), load);
+  ASSERT_EQ(heads.size(), 1U);
+  CertifyOptions options;
+  options.policy = Policy::clis_alg1;
+  const HeadReport published = certify_head(heads[0], kernel, options);
+  EXPECT_EQ(published.cap, 117);
+  EXPECT_NEAR(published.gate_value.hi(), 220.3, 0.05);
+  EXPECT_EQ(published.gate_limit, 117 + 126);
+  EXPECT_EQ(published.gate_accepts, Tri::yes);
+  EXPECT_EQ(published.verdict, Verdict::refuted);
+  EXPECT_EQ(published.binding, "l.nonzero");
+  options.policy = Policy::clis;
+  const HeadReport sound = certify_head(heads[0], kernel, options);
+  EXPECT_EQ(sound.gate_accepts, Tri::no);
+  EXPECT_EQ(sound.verdict, Verdict::fallback) << sound.reason << " " << sound.binding;
+}
+
 INSTANTIATE_TEST_SUITE_P(Presets, RealHeads,
                          testing::Values("tpu7x", "tpu-v6e", "hopper", "ieee-fp32",
                                          "fp16-everywhere"),
