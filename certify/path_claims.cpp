@@ -57,36 +57,78 @@ struct Limits {
   double final_l_most;    ///< the reciprocal stays normal
   double final_l_least;   ///< l is nonzero, its reciprocal finite, its guard idle
   double flush_exponent;  ///< weights from here on survive exp2, P and l, the unit's error included
+  // What lies beyond a limit above need not fail; beyond these it certainly does.
+  double exponent_fails;   ///< exp2 certainly overflows above
+  double final_l_too_big;  ///< the reciprocal is certainly flushed, or l infinite, above
+  double
+      final_l_too_small;  ///< l is certainly 0, its reciprocal infinite or its guard active, below
 };
+
+/// log2 (1 - error); [-inf, 0] where an error may be all of the value.
+Interval log2_kept(const Interval& error) {
+  return error.hi() < 1 ? log2(Interval(1.0) - error) : Interval(-infinity, 0.0);
+}
+
+/// The limits that the reciprocal and the guards set to l.
+void limit_final_l(const KernelModel& kernel, Limits& limits) {
+  const Format& f = kernel.denominator.format;
+  const Normalisation& last = kernel.normalise;
+  limits.final_l_most = limits.final_l_too_big = limits.denominator;
+  limits.final_l_least = limits.final_l_too_small =
+      flush_exponent(f, kernel.denominator.flush_to_zero);
+  if (last.division == Division::reciprocal) {
+    const bool rounded_correctly = last.reciprocal_max_error_ulps <= 0.5;
+    // k ulps of 2^e <= 1 / l are at most k 2^(1 - p) of it, half an ulp at most 2^-p
+    const Interval error =
+        Interval(last.reciprocal_max_error_ulps) * Interval(std::ldexp(1.0, 1 - f.precision));
+    if (last.reciprocal_flush_to_zero) {
+      // A unit that may err by more than half an ulp can land below 2^emin from just above it.
+      const bool exact = rounded_correctly && last.reciprocal_exact_at_powers_of_two;
+      limits.final_l_most = exact ? -f.emin
+                            : (Interval(-f.emin) + log2_kept(error)).lo() > -f.emin - 1
+                                ? -f.emin - 1
+                                : -infinity;
+      limits.final_l_too_big =
+          rounded_correctly ? -f.emin : (Interval(-f.emin) + log2(Interval(1.0) + error)).hi();
+    }
+    // 1 / l, grown by the unit's error, stays below the largest number and half an ulp of it.
+    const Interval room = Interval(1.0) - Interval(std::ldexp(1.0, -f.precision - 1));
+    const Interval least = Interval(-f.emax - 1) +
+                           log2((rounded_correctly ? Interval(1.0) : Interval(1.0) + error) / room);
+    limits.final_l_least = std::max(limits.final_l_least, least.hi());
+    const Interval hopeless =
+        Interval(-f.emax - 1) + (rounded_correctly ? Interval(0.0) : log2_kept(error));
+    limits.final_l_too_small = std::max(limits.final_l_too_small, hopeless.lo());
+  }
+  if (last.guard == DenominatorGuard::maximum && last.guard_value > 0) {
+    const Interval guard = log2(Interval(last.guard_value));
+    limits.final_l_least = std::max(limits.final_l_least, guard.hi());
+    limits.final_l_too_small = std::max(limits.final_l_too_small, guard.lo());
+  }
+}
 
 Limits limits_of(const UpwardRounding& up, const KernelModel& kernel) {
   const Interval eps(exp2_relative_error(kernel.exp2).value());
+  const Format& result = kernel.exp2.result;
   Limits limits{};
   limits.exponent =
       (Interval(exp2_limit(up, kernel.exp2).value()) - log2(Interval(1.0) + eps)).lo();
+  // 2^x less the unit's error still rounds to infinity
+  limits.exponent_fails = (Interval(result.emax + 1) - log2_kept(eps)).hi();
+  if (kernel.exp2.monotone_at_integers || kernel.exp2.max_error_ulps <= 0.5) {
+    limits.exponent_fails = std::min<double>(limits.exponent_fails, result.emax + 1);
+  }
   limits.weight = log2_max_finite(up, kernel.p.format).value();
   limits.denominator = log2_max_finite(up, kernel.denominator.format).value();
   limits.numerator = log2_max_finite(up, kernel.numerator.format).value();
-  limits.final_l_most = limits.denominator;
-  limits.final_l_least =
-      flush_exponent(kernel.denominator.format, kernel.denominator.flush_to_zero);
-  const Format& f = kernel.denominator.format;
-  if (kernel.normalise.division == Division::reciprocal) {
-    if (kernel.normalise.reciprocal_flush_to_zero) {
-      limits.final_l_most = -f.emin - (kernel.normalise.reciprocal_exact_at_powers_of_two ? 0 : 1);
-    }
-    // RN(1 / l) is finite only from 2^-(emax + 1) and half an ulp of the largest number upward
-    const Interval least = log2(exp2(Interval(-f.emax - 1)) *
-                                (Interval(1.0) + Interval(std::ldexp(2.0, 1 - f.precision))));
-    limits.final_l_least = std::max(limits.final_l_least, least.hi());
-  }
-  if (kernel.normalise.guard == DenominatorGuard::maximum && kernel.normalise.guard_value > 0) {
-    limits.final_l_least =
-        std::max(limits.final_l_least, log2(Interval(kernel.normalise.guard_value)).hi());
-  }
-  const int flush = std::max({exp2_flush_exponent(kernel.exp2), weight_flush_exponent(kernel.p),
-                              flush_exponent(f, kernel.denominator.flush_to_zero)});
-  limits.flush_exponent = (Interval(flush) - log2(Interval(1.0) - eps)).hi();
+  limit_final_l(kernel, limits);
+  const int flush =
+      std::max({exp2_flush_exponent(kernel.exp2), weight_flush_exponent(kernel.p),
+                flush_exponent(kernel.denominator.format, kernel.denominator.flush_to_zero)});
+  // Rounded upward to a number of the exponent's format, so that x from there on stays there.
+  limits.flush_exponent =
+      rounded(up, kernel.exponent.format, Interval((Interval(flush) - log2_kept(eps)).hi()), true)
+          .hi();
   return limits;
 }
 
@@ -111,6 +153,8 @@ class PathBuilder {
   RowInputs online_inputs(std::int64_t row) const;
   RowInputs worst_of(std::size_t begin, std::size_t end) const;
   RowFacts bound(const RowInputs& in) const;
+  double padded_share(const RowInputs& in) const;
+  Interval log2_kept_below_normal() const;
   void refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const;
   Upper<Relative> lost_by_flush(const RowInputs& in, double log2_least_l) const;
   Interval rounded_exponent(const Interval& x) const {
@@ -178,8 +222,15 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   if (k.exponent.fused && c_.operands.stored_score_factor() != 1) {
     residual = half_ulp(k.score.accumulator.format);
   }
-  if (k.stabilizer.store.precision < k.score.store.precision) {
-    residual = (Interval(residual) + Interval(half_ulp(k.stabilizer.store))).hi();
+  // the maximum is one of scores in the store format, or in the exponent's once scaled there
+  const bool scaled_last =
+      !k.score.scale_before_store && !k.exponent.fused && c_.operands.stored_score_factor() != 1;
+  const Format& held = scaled_last ? k.exponent.format : k.score.store;
+  if (k.stabilizer.store.precision < held.precision ||
+      k.stabilizer.store.least_exponent() > held.least_exponent()) {
+    const double roundings = k.stabilizer.round_up ? 2 : 1;  // half an ulp, or all of it
+    residual =
+        (Interval(residual) + Interval(roundings) * Interval(half_ulp(k.stabilizer.store))).hi();
   }
   // Frames: tile maxima, alphas and the fused product are each rounded; their errors telescope to
   // at most 4.2 u Z + 135 u beyond the residual (composed bound, online kernels).
@@ -232,11 +283,14 @@ Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_leas
   const Lower<Log2> margin = in.mean_exponent - Upper<Log2>(limits_.flush_exponent);
   Upper<Relative> lost = lost_mass(c_.up, margin);
   if (online_ && std::isfinite(log2_least_l)) {
+    // Exact weights: a lost key's computed exponent is below the threshold, the maximum's is at
+    // least -residual; each may differ from the exact one by the score's error.
     lost = tighter(
-        lost, lost_mass_by_count(
-                  c_.up, in.visible,
-                  Upper<Log2>((Interval(limits_.flush_exponent) + Interval(in.score_error)).hi()),
-                  Lower<Log2>(log2_least_l)));
+        lost,
+        lost_mass_by_count(
+            c_.up, in.visible,
+            Upper<Log2>((Interval(limits_.flush_exponent) + Interval(in.score_error)).hi()),
+            Lower<Log2>((Interval(in.padding_mass.value()) - Interval(in.score_error)).lo())));
     // a rescale can flush what l held: at most 2^L a tile
     lost = Upper<Relative>((Interval(lost.value()) +
                             Interval(lost_mass_by_count(c_.up, rescales(in.visible),
@@ -248,6 +302,45 @@ Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_leas
                                .hi());
   }
   return Upper<Relative>(std::min(1.0, lost.value()));
+}
+
+/// Padded weight as computed over the exact l: pad 2^(0 - mu) / (N 2^(zbar - mu)). mu cancels; what
+/// does not are the rounding of 0 - mu to the exponent's format, the unit's error and P's rounding.
+double PathBuilder::padded_share(const RowInputs& in) const {
+  const KernelModel& k = c_.kernel;
+  const double u = std::ldexp(1.0, -k.exponent.format.precision);
+  Interval log2_share = log2(Interval(static_cast<double>(c_.scan.padding_keys))) -
+                        log2(Interval(static_cast<double>(in.least_visible))) -
+                        Interval(in.mean_score_lo) +
+                        log2(Interval(1.0) + Interval(exp2_relative_error(k.exp2).value())) +
+                        log2(Interval(1.0) + Interval(std::ldexp(1.0, -k.p.format.precision))) +
+                        Interval(u) * Interval(in.mu.magnitude() + 1);
+  if (online_) log2_share += Interval(in.score_error);
+  double share = exp2(Interval(log2_share.hi())).hi();
+  // Below the normal range errors are absolute: each stage adds at most its floor.
+  const int least_normal = std::max(k.exp2.result.emin, k.p.format.emin);
+  if (!(-in.mu.hi() > least_normal + 1)) {
+    const Interval floor =
+        Interval(exp2_floor_error(k.exp2).value()) + Interval(std::ldexp(1.0, k.p.format.emin));
+    const Interval log2_exact_l = log2(Interval(static_cast<double>(in.least_visible))) +
+                                  Interval(in.mean_score_lo) - Interval(in.mu.hi());
+    share = (Interval(share) + Interval(static_cast<double>(c_.scan.padding_keys)) * floor *
+                                   exp2(-Interval(log2_exact_l.lo())))
+                .hi();
+  }
+  return share;
+}
+
+/// log2 of what a kept weight keeps at least of itself where exp2's results are subnormal: errors
+/// are absolute there.
+Interval PathBuilder::log2_kept_below_normal() const {
+  const Exp2Unit& unit = c_.kernel.exp2;
+  if (unit.flush_to_zero || limits_.flush_exponent >= unit.result.emin) return Interval(0.0);
+  const Interval kept =
+      log2_kept(Interval(unit.max_error_ulps) *
+                exp2(Interval(unit.result.least_exponent()) - Interval(limits_.flush_exponent)));
+  const bool keeps_half = unit.monotone_at_integers || unit.max_error_ulps <= 0.5;
+  return Interval(keeps_half ? std::max(kept.lo(), -1.0) : kept.lo());
 }
 
 RowFacts PathBuilder::bound(const RowInputs& in) const {
@@ -287,8 +380,9 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   const bool narrow_l = k.denominator.format.precision < k.exp2.result.precision ||
                         k.denominator.format.emin > k.exp2.result.emin;
   const Interval kept_factor =
-      Interval(static_cast<double>(1 + rescales(in.visible))) * log2(Interval(1.0) - eps) -
-      Interval(k.p.denominator_rounded ? 1.0 : 0.0) - Interval(narrow_l ? 1.0 : 0.0) -
+      Interval(static_cast<double>(1 + rescales(in.visible))) * log2_kept(eps) +
+      log2_kept_below_normal() - Interval(k.p.denominator_rounded ? 1.0 : 0.0) -
+      Interval(narrow_l ? 1.0 : 0.0) -
       Interval(std::ldexp(1.0, -k.exponent.format.precision)) *
           Interval(std::max(std::fabs(limits_.flush_exponent), std::fabs(x)) + 1);
   const double g = accumulation_error(c_.up, k.denominator, n, rescales(in.visible)).value();
@@ -297,7 +391,9 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   if (online_) {  // the row's maximum keeps E(-residual) in the final frame
     least = (Interval(in.padding_mass.value()) + kept_factor + sum_factor).lo();
   }
-  facts.lost = Interval(0.0, lost_by_flush(in, least).value());
+  // a saturated weight is lost too: its excess is missing in the numerator
+  const bool may_saturate = k.p.saturate && p.value() > limits_.weight;
+  facts.lost = Interval(0.0, may_saturate ? 1.0 : lost_by_flush(in, least).value());
   if (facts.lost.hi() < 1) {
     const Interval kept = log2(Interval(1.0) - Interval(facts.lost.hi()));
     const Lower<Log2> mass = row_mass(c_.up, in.least_visible, in.mean_exponent);
@@ -305,7 +401,8 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   }
   // A mean at or above the threshold keeps at least one key whole: l >= 2^L.
   if (!online_ && (in.mean_exponent - Upper<Log2>(limits_.flush_exponent)).value() >= 0) {
-    least = std::max(least, static_cast<double>(exp2_flush_exponent(k.exp2)));
+    least =
+        std::max(least, static_cast<double>(flush_exponent(k.exp2.result, k.exp2.flush_to_zero)));
   }
   facts.final_l = Interval(least, l.value());
   if (c_.scan.v_magnitude > 0) {
@@ -315,13 +412,7 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   } else {
     facts.flush = Interval(0.0);
   }
-  if (c_.scan.padding_keys > 0) {
-    // padded / exact l <= pad 2^(0 - mu) / (N 2^(zbar - mu)): mu cancels within its enclosure
-    const Interval log2_share = log2(Interval(static_cast<double>(c_.scan.padding_keys))) -
-                                log2(Interval(static_cast<double>(in.visible))) -
-                                Interval(in.mean_score_lo) + log2(Interval(1.0) + eps);
-    facts.mask = Interval(0.0, exp2(log2_share).hi());
-  }
+  if (c_.scan.padding_keys > 0) facts.mask = Interval(0.0, padded_share(in));
   return facts;
 }
 
@@ -337,7 +428,14 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
   if (online_) {
     // weights of earlier frames are larger: only the upper end of what is lost carries over
     facts.lost = Interval(0.0, std::min(facts.lost.hi(), run.lost.hi()));
-    const double least = std::max(facts.final_l.lo(), run.log2_denominator.lo());
+    // the same weights, rescaled and rounded once more a tile
+    const Accumulator& l = c_.kernel.denominator;
+    const Interval rescaled =
+        Interval(run.log2_denominator.lo()) +
+        Interval(static_cast<double>(rescales(in.visible))) *
+            (log2_kept(Interval(exp2_relative_error(c_.kernel.exp2).value())) +
+             log2(Interval(1.0) - Interval(std::ldexp(1.0, -l.format.precision))));
+    const double least = std::max(facts.final_l.lo(), rescaled.lo());
     facts.final_l = Interval(least, facts.final_l.hi());
     if (c_.scan.v_magnitude > 0) {
       const double flush = product_flush(c_.up, c_.kernel, added(in.visible) + rescales(in.visible),
@@ -348,7 +446,10 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
     }
     return;
   }
-  facts.exponent = meet(facts.exponent, rounded_exponent(run.max_exponent));
+  // padded keys that are added have exponent 0 - mu
+  const Interval largest =
+      c_.scan.padding_keys > 0 ? max(run.max_exponent, -in.mu) : run.max_exponent;
+  facts.exponent = meet(facts.exponent, rounded_exponent(largest));
   if (c_.scan.padding_keys == 0) {
     const Upper<Log2> e = exp2_upper(c_.up, c_.kernel.exp2, Upper<Log2>(facts.exponent.hi()));
     facts.weight = Interval(
@@ -380,19 +481,28 @@ std::vector<Claim> PathBuilder::row_claims(const RowFacts& facts, const RowInput
   };
   add("score.range", ClaimUnit::log2, LimitKind::at_most, facts.score_range, 0,
       c_.scan.key_norm_at);
-  add("exponent.upper", ClaimUnit::log2, LimitKind::at_most, facts.exponent, limits_.exponent,
-      facts.key);
+  // Beyond a limit by no more than what the model leaves open is not evidence of failure.
+  const auto certain = [](const Interval& value, LimitKind kind, double limit, double fails) {
+    if (kind == LimitKind::at_most && value.lo() > limit && !(value.lo() > fails)) {
+      return Interval(limit, value.hi());
+    }
+    if (kind == LimitKind::at_least && value.hi() < limit && !(value.hi() < fails)) {
+      return Interval(value.lo(), limit);
+    }
+    return value;
+  };
+  add("exponent.upper", ClaimUnit::log2, LimitKind::at_most,
+      certain(facts.exponent, LimitKind::at_most, limits_.exponent, limits_.exponent_fails),
+      limits_.exponent, facts.key);
   add("p.range", ClaimUnit::log2, LimitKind::at_most, facts.weight, limits_.weight, facts.key);
   add("l.range", ClaimUnit::log2, LimitKind::at_most, facts.denominator, limits_.denominator);
   add("o.range", ClaimUnit::log2, LimitKind::at_most, facts.numerator, limits_.numerator);
-  add("l.nonzero", ClaimUnit::log2, LimitKind::at_least, facts.final_l, limits_.final_l_least);
-  Interval reciprocal = facts.final_l;
-  // one binade of caution is not evidence of failure
-  if (reciprocal.lo() <= -c_.kernel.denominator.format.emin &&
-      limits_.final_l_most < -c_.kernel.denominator.format.emin) {
-    reciprocal = Interval(std::min(reciprocal.lo(), limits_.final_l_most), reciprocal.hi());
-  }
-  add("normalise.range", ClaimUnit::log2, LimitKind::at_most, reciprocal, limits_.final_l_most);
+  add("l.nonzero", ClaimUnit::log2, LimitKind::at_least,
+      certain(facts.final_l, LimitKind::at_least, limits_.final_l_least, limits_.final_l_too_small),
+      limits_.final_l_least);
+  add("normalise.range", ClaimUnit::log2, LimitKind::at_most,
+      certain(facts.final_l, LimitKind::at_most, limits_.final_l_most, limits_.final_l_too_big),
+      limits_.final_l_most);
   add("mass.lost", ClaimUnit::relative, LimitKind::at_most, facts.lost, eps_);
   add("product.flush", ClaimUnit::relative, LimitKind::at_most, facts.flush, eps_);
   if (c_.scan.padding_keys > 0) {
@@ -490,14 +600,14 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     defined.note = "log2 |mu|: no term of mu overflows, so no exponent is inf - inf";
     add(defined);
   }
-  if (online_ && k.exponent.fused && c_.operands.stored_score_factor() == 0 &&
+  if (k.exponent.fused && !(c_.operands.stored_score_factor() > 0) &&
       c_.head.visibility.kind != MaskKind::none) {
     Claim defined;
     defined.id = "exponent.defined";
     defined.kind = LimitKind::at_most;
     defined.value = Interval(0.0, 1.0);
     defined.limit = 0;
-    defined.note = "masked scores times a zero scale are (-inf) * 0";
+    defined.note = "masked scores are -inf: times a zero or negative scale NaN or +inf";
     add(defined);
   }
   if (stabilizer != nullptr) {
@@ -592,7 +702,7 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   lse.note = "error of LSE2, log2 units";
   for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
     OutputErrorInputs in;
-    double exponent_error = 0, mass = infinity;
+    double exponent_error = 0, mass = infinity, padded = 0;
     std::int64_t row = inputs_[begin].row;
     for (std::size_t i = begin; i < std::min(begin + block, inputs_.size()); ++i) {
       const RowInputs& r = inputs_[i];
@@ -609,6 +719,7 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
       if (online_) m = std::max(m, -r.score_error - std::fabs(r.padding_mass.value()));
       if (m < mass) row = r.row;
       mass = std::min(mass, m);
+      if (c_.scan.padding_keys > 0) padded = std::max(padded, padded_share(r));
     }
     in.exponent_error = Upper<Log2>(exponent_error);
     in.log2_mass = Lower<Log2>(mass);
@@ -622,12 +733,16 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
       in.vmax = std::max(in.vmax, 0.0);
     }
     const OutputError error = output_error(c_.up, c_.kernel, in);
-    const double total = error.defined ? error.total.value() : infinity;
+    double total = error.defined ? error.total.value() : infinity;
+    double lse_error = error.defined ? error.lse2.magnitude() : infinity;
+    if (padded > 0) {  // a share of l that belongs to no key
+      total = (Interval(total) + Interval(padded) * Interval(c_.scan.v_magnitude)).hi();
+      lse_error = (Interval(lse_error) + log2(Interval(1.0) + Interval(padded))).hi();
+    }
     if (total > output.value.hi()) {
       output.value = Interval(0.0, total);
       output.row = row;
     }
-    const double lse_error = error.defined ? error.lse2.magnitude() : infinity;
     if (lse_error > lse.value.hi()) {
       lse.value = Interval(0.0, lse_error);
       lse.row = row;

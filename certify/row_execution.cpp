@@ -29,6 +29,10 @@ struct FlushThresholds {
   double zero, kept, normal;
 };
 
+Interval log2_kept(const Interval& error) {
+  return error.hi() < 1 ? log2(Interval(1.0) - error) : Interval(-infinity, 0.0);
+}
+
 /// Of a value 2^x (1 + error), |error| <= eps, that is rounded to `format`.
 FlushThresholds flush_thresholds(const Format& format, bool ftz, const Interval& eps) {
   const double threshold = flush_exponent(format, ftz);
@@ -36,38 +40,53 @@ FlushThresholds flush_thresholds(const Format& format, bool ftz, const Interval&
   // subnormal rounds up to that (gradual, one binade below the threshold).
   const double slack = ftz ? std::ldexp(1.0, 2 - format.precision) : 1.0;
   const Interval overshoot = log2(Interval(1.0) + eps);
-  const Interval undershoot = -log2(Interval(1.0) - eps);
+  const Interval undershoot = -log2_kept(eps);
   return {(Interval(threshold) - Interval(slack) - overshoot).lo(),
           (Interval(threshold) + undershoot).hi(), (Interval(format.emin) + undershoot).hi()};
 }
 
-/// A computed weight, relative: 2^x (1 + error) if normal in `format`, anything from 0 to twice
-/// that below (gradual underflow or a flush).
-Interval stored_weight(const Interval& value, const Interval& exponent,
-                       const FlushThresholds& flush, const Interval& rounding) {
-  if (exponent.hi() < flush.zero) return Interval(0.0);
-  if (exponent.lo() >= flush.normal) return value * rounding;
-  return {0, (value * Interval(2.0)).hi()};
+/// The exp2 unit's own: where results are subnormal, errors are ulps of the least of them. Only a
+/// unit that rounds correctly certainly gives 0 for very small results then.
+FlushThresholds flush_thresholds(const Exp2Unit& unit, const Interval& eps) {
+  FlushThresholds result = flush_thresholds(unit.result, unit.flush_to_zero, eps);
+  if (!unit.flush_to_zero && unit.max_error_ulps > 0.5) {
+    result.zero = -infinity;
+    result.kept = exp2_flush_exponent(unit);
+  }
+  return result;
 }
 
-/// log2 of a magnitude over the format's overflow threshold (largest finite and half an ulp).
+/// A computed weight, relative: 2^x (1 + error) if normal in `format`, anything from 0 to twice
+/// that, or that and `floor`, below (gradual underflow or a flush).
+Interval stored_weight(const Interval& value, const Interval& exponent,
+                       const FlushThresholds& flush, const Interval& rounding,
+                       const Interval& floor) {
+  if (exponent.hi() < flush.zero) return Interval(0.0);
+  if (exponent.lo() >= flush.normal) return value * rounding;
+  return {0, std::fmax((value * Interval(2.0)).hi(), (value + floor).hi())};
+}
+
+/// log2 of a magnitude over the format's overflow threshold: from 2^(emax + 1) on nothing is
+/// finite, whatever the rounding.
 double over_threshold(const Interval& magnitude, const Format& format) {
-  const Interval threshold =
-      Interval(format.max_finite()) + Interval(std::ldexp(1.0, format.emax - format.precision));
-  return magnitude.lo() > 0 ? (log2(magnitude) - log2(threshold)).lo() : -infinity;
+  return magnitude.lo() > 0 ? (log2(magnitude) - Interval(format.emax + 1)).lo() : -infinity;
 }
 
 /// Lower bound of how far the score of largest magnitude lies beyond its formats' ranges.
+/// `largest_terms` bounds sum |q~ k~| of its products.
 double score_overflow(const UpwardRounding& up, const KernelModel& kernel, const Operands& operands,
-                      double largest_dot) {
-  const double gamma =
-      accumulation_error(up, kernel.score.accumulator, operands.channels()).value();
-  if (!(gamma < 1)) return -infinity;
-  const Interval computed = Interval(largest_dot) * (Interval(1.0) - Interval(gamma));
+                      double largest_dot, double largest_terms) {
+  const Interval gamma(
+      accumulation_error(up, kernel.score.accumulator, operands.channels()).value());
+  const Interval computed = Interval(largest_dot) - gamma * Interval(largest_terms);
+  if (!(computed.lo() > 0)) return -infinity;
+  const int accumulator_precision = kernel.score.accumulator.format.precision;
   const Interval held =
       kernel.score.scale_before_store
           ? computed * Interval(std::fabs(operands.stored_score_factor())) *
-                (Interval(1.0) - Interval(std::ldexp(1.0, 1 - kernel.score.store.precision)))
+                square(Interval(1.0) -
+                       Interval(std::ldexp(
+                           1.0, -std::min(kernel.score.store.precision, accumulator_precision))))
           : computed;
   return std::max(over_threshold(computed, kernel.score.accumulator.format),
                   over_threshold(held, kernel.score.store));
@@ -99,19 +118,21 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     if (z[j].hi() > largest.hi()) result.max_key = visible.begin + static_cast<std::int64_t>(j);
     largest = max(largest, z[j]);
   }
-  result.score_overflow_lo = score_overflow(up, kernel, operands, largest_dot);
+  const Interval terms = norm(up, q) * scan.key_norm;
+  result.score_overflow_lo = score_overflow(up, kernel, operands, largest_dot, terms.hi());
 
   // |x^ - (z - mu)|: the score's error, then the rounding of x to the exponent format, which for
   // keys that matter is at most u max(|largest x|, |least threshold|).
   const Interval eps(exp2_relative_error(kernel.exp2).value());
-  const FlushThresholds exp2_flush =
-      flush_thresholds(kernel.exp2.result, kernel.exp2.flush_to_zero, eps);
+  const FlushThresholds exp2_flush = flush_thresholds(kernel.exp2, eps);
   const FlushThresholds p_flush = flush_thresholds(kernel.p.format, kernel.p.flush_to_zero, eps);
   const FlushThresholds l_flush =
       flush_thresholds(kernel.denominator.format, kernel.denominator.flush_to_zero, eps);
   const bool narrow_l = kernel.denominator.format.emin > kernel.exp2.result.emin;
-  const double reach =
-      std::max((largest - mu).magnitude(), std::max(-exp2_flush.zero, -p_flush.zero)) + 1;
+  const double least_threshold = std::max(
+      {std::fabs(p_flush.zero), std::fabs(l_flush.kept),
+       static_cast<double>(-kernel.exp2.result.least_exponent()), std::fabs(p_flush.kept)});
+  const double reach = std::max((largest - mu).magnitude(), least_threshold) + 3;
   const Interval exponent_rounding =
       Interval(reach) * Interval(std::ldexp(1.0, -kernel.exponent.format.precision));
   const double error_bound = (Interval(score_error) + exponent_rounding).hi();
@@ -119,8 +140,16 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   const Interval exponent_shift = error - mu;
   result.max_exponent = largest + exponent_shift;
 
-  // Where P stops growing (saturating conversions) the excess is lost from the numerator only.
-  const double saturates = kernel.p.saturate ? weight_limit_exponent(kernel.p) : infinity;
+  // Where P stops growing (saturating conversions) the excess is lost from the numerator only:
+  // perhaps once E may exceed the largest number, certainly from half an ulp above it.
+  double may_saturate = infinity, saturates = infinity;
+  if (kernel.p.saturate) {
+    const Format& f = kernel.p.format;
+    const Interval most(f.max_finite());
+    may_saturate = (log2(most) - log2(Interval(1.0) + eps)).lo();
+    saturates =
+        (log2(most + Interval(std::ldexp(1.0, f.emax - f.precision))) - log2_kept(eps)).hi();
+  }
   const Interval unit_error = plus_minus(eps.hi());
   const Interval p_rounding = plus_minus(std::ldexp(1.0, -kernel.p.format.precision));
 
@@ -128,9 +157,16 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   const double reference = std::floor(largest.hi());
   const Interval frame = Interval(reference) - mu;  // log2 of (kernel's weight / relative weight)
   const Interval scale = exp2(frame);
+  // what a unit may add to a subnormal result, in the same relative units
+  const Interval exp2_floor = kernel.exp2.max_error_ulps > 0.5 && !kernel.exp2.flush_to_zero
+                                  ? Interval(exp2_floor_error(kernel.exp2).value()) * exp2(-frame)
+                                  : Interval(0.0);
   const auto channels = static_cast<std::size_t>(head.value_channels());
   const bool products_flush = kernel.numerator.flush_to_zero && kernel.numerator.rounded_products;
   const double product_floor = std::ldexp(1.0, kernel.numerator.format.emin);
+  // just below it a product is rounded up to it
+  const double product_flushes =
+      product_floor * (1 - std::ldexp(1.0, -kernel.numerator.format.precision));
   Interval mass(0.0), lost(0.0), denominator(0.0);
   std::vector<Interval> numerator(channels), absolute(channels), flushed_products(channels);
   std::vector<double> v(channels);
@@ -142,17 +178,19 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     const bool kept = exponent.lo() >= exp2_flush.kept && exponent.lo() >= p_flush.kept;
     if (flushed || exponent.lo() > saturates) {
       lost += weight;
-    } else if (!kept || exponent.hi() > saturates) {
+    } else if (!kept || exponent.hi() > may_saturate) {
       lost += Interval(0.0, weight.hi());
     }
 
     const Interval value = relative_weight(z[j] + error - Interval(reference));
-    const Interval e = stored_weight(value, exponent, exp2_flush, unit_error);
-    Interval p = stored_weight(e, exponent, p_flush, p_rounding);
-    if (exponent.hi() > saturates) p = hull(Interval(0.0), p);
+    const Interval e = stored_weight(value, exponent, exp2_flush, unit_error, exp2_floor);
+    Interval p = stored_weight(e, exponent, p_flush, p_rounding, Interval(0.0));
+    if (exponent.hi() > may_saturate) p = hull(Interval(0.0), p);
     Interval term = kernel.p.denominator_rounded ? p : e;
-    // an accumulator narrower than its terms may lose up to all of one near its floor
-    if (narrow_l && exponent.lo() < l_flush.kept + 1) term = hull(Interval(0.0), term);
+    // an accumulator narrower than its terms may lose up to all of one near its floor, or double it
+    if (narrow_l && exponent.lo() < l_flush.normal) {
+      term = hull(Interval(0.0), term * Interval(2.0));
+    }
     denominator += term;
 
     head.v.load_row(visible.begin + static_cast<std::int64_t>(j), v.data());
@@ -163,7 +201,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
       const Interval actual = magnitude * scale;
       if (!products_flush || actual.lo() >= product_floor) {
         numerator[c] += product;
-      } else if (actual.hi() < product_floor) {
+      } else if (actual.hi() < product_flushes) {
         flushed_products[c] += product;
       } else {
         numerator[c] += hull(Interval(0.0), product);

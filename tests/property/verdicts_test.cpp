@@ -1,0 +1,634 @@
+// Verdicts against simulated kernels: random small adversarial heads, random kernel models, every
+// policy. A certificate is checked against what the simulated kernel gives, a refutation has to be
+// seen, claims have to bound what is simulated.
+//
+// usage: verdicts_test [heads [first seed]]; prints violations, exit status 1 if there are any.
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bounds/stabilizer.h"
+#include "certify/certificate.h"
+#include "certify/certify.h"
+#include "certify/head_scan.h"
+#include "certify/policy.h"
+#include "reference/input_error.h"
+#include "reference/model/kernel_file.h"
+#include "reference/real/fp_environment.h"
+#include "reference/stabilizer/stabilizer.h"
+#include "tests/property/simulated_kernel.h"
+
+namespace headroom::simulation {
+namespace {
+
+template <class T>
+const T& pick(Random& g, const std::vector<T>& from) {
+  return from[below(g, from.size())];
+}
+bool chance(Random& g, double p) { return uniform(g) < p; }
+std::string yes_no(bool b) { return b ? "true" : "false"; }
+
+const std::vector<std::string> formats = {"fp32", "fp32", "fp32", "fp16", "bf16"};
+
+std::string random_order(Random& g, const std::string& format) {
+  std::vector<std::string> orders = {"sequential", "any",     "pairwise",
+                                     "tile:4",     "tile:16", "lanes:4"};
+  if (format == "fp32") {
+    orders.push_back("matrix-unit:25:16");
+    orders.push_back("matrix-unit:13:4");
+  }
+  return pick(g, orders);
+}
+
+std::string random_kernel_text(Random& g) {
+  const std::vector<std::string> machines = {"tpu7x", "tpu-v6e", "hopper", "ieee-fp32",
+                                             "fp16-everywhere"};
+  std::string text = "name = \"k\"\nmachine = \"" + pick(g, machines) + "\"\n";
+  const double wild = pick(g, std::vector<double>{0, 0.1, 0.4, 0.8});
+  const auto maybe = [&] { return chance(g, wild); };
+  if (maybe())
+    text += "operand = \"" + pick(g, std::vector<std::string>{"bf16", "fp16", "fp32"}) + "\"\n";
+  const std::vector<std::string> sites = {"query", "key", "score"};
+  std::string section;
+  const auto flush_section = [&](const std::string& name) {
+    if (!section.empty()) text += "[" + name + "]\n" + section;
+    section.clear();
+  };
+  const auto add = [&](const std::string& key, const std::string& value, bool quoted = true) {
+    if (maybe()) section += key + " = " + (quoted ? "\"" + value + "\"" : value) + "\n";
+  };
+  add("scale", pick(g, sites));
+  add("log2e", pick(g, sites));
+  add("constant", pick(g, formats));
+  add("arithmetic", pick(g, formats));
+  flush_section("scale");
+  add("keys", pick(g, std::vector<std::string>{"none", "mean", "virtual"}));
+  add("mean", pick(g, formats));
+  add("difference", pick(g, formats));
+  flush_section("centring");
+  const auto accumulator = [&](const std::string& name) {
+    if (maybe()) {
+      const std::string format = pick(g, formats);
+      section += "accumulator = \"" + format + "\"\norder = \"" + random_order(g, format) + "\"\n";
+      section += "rounded_products = false\n";
+    }
+    add("flush_to_zero", yes_no(chance(g, 0.5)), false);
+    if (name != "score" && section.empty()) add("rounded_products", yes_no(chance(g, 0.5)), false);
+  };
+  accumulator("score");
+  add("store", pick(g, formats));
+  const bool before = chance(g, 0.5);
+  if (maybe()) {
+    const bool fused = !before && chance(g, 0.6);
+    section += "scale_before_store = " + yes_no(before) + "\n";
+    flush_section("score");
+    section += "fused = " + yes_no(fused) + "\n";
+  } else {
+    flush_section("score");
+  }
+  add("format", pick(g, formats));
+  flush_section("exponent");
+  if (maybe()) {
+    const std::string result = pick(g, formats);
+    const double most = result == "fp32" ? 500 : result == "fp16" ? 300 : 60;
+    const bool rounded = chance(g, 0.5);
+    section += "result = \"" + result + "\"\n";
+    if (rounded) {
+      section += "unit = \"correctly-rounded\"\n";
+    } else {
+      const double ulps = std::floor(std::exp(uniform(g) * std::log(most)) * 4) / 4;
+      section += "unit = \"ulp:" + std::string([&] {
+                   char b[32];
+                   std::snprintf(b, sizeof b, "%g", std::max(0.75, ulps));
+                   return std::string(b);
+                 }()) +
+                 "\"\n";
+      section += "monotone_at_integers = " + yes_no(chance(g, 0.5)) + "\n";
+    }
+    section += "flush_to_zero = " + yes_no(chance(g, 0.5)) + "\n";
+  }
+  flush_section("exp2");
+  add("format",
+      pick(g, std::vector<std::string>{"fp32", "bf16", "fp16", "e4m3fn", "e5m2", "tf32"}));
+  add("saturate", yes_no(chance(g, 0.5)), false);
+  add("flush_to_zero", yes_no(chance(g, 0.5)), false);
+  add("denominator_rounded", yes_no(chance(g, 0.5)), false);
+  flush_section("p");
+  accumulator("denominator");
+  flush_section("denominator");
+  accumulator("numerator");
+  flush_section("numerator");
+  add("division", pick(g, std::vector<std::string>{"divide", "reciprocal"}));
+  add("reciprocal_max_error_ulps", pick(g, std::vector<std::string>{"1/2", "1", "4", "100"}));
+  add("reciprocal_flush_to_zero", yes_no(chance(g, 0.5)), false);
+  add("reciprocal_exact_at_powers_of_two", yes_no(chance(g, 0.5)), false);
+  if (maybe()) {
+    const std::string guard = pick(g, std::vector<std::string>{"none", "zero-to-one", "maximum"});
+    section += "guard = \"" + guard + "\"\n";
+    if (guard == "maximum")
+      section += "guard_value = \"2^-" + std::to_string(below(g, 120)) + "\"\n";
+  }
+  add("output", pick(g, formats));
+  flush_section("normalise");
+  add("norm", pick(g, formats));
+  add("store", pick(g, formats));
+  add("round_up", yes_no(chance(g, 0.5)), false);
+  flush_section("stabilizer");
+  if (maybe()) section += "vmax = \"2^" + std::to_string(below(g, 12)) + "\"\n";
+  add("gate", pick(g, std::vector<std::string>{"two-sided", "one-sided"}));
+  add("query_block", std::to_string(below(g, 3)), false);
+  flush_section("gate");
+  add("keys", std::to_string(std::size_t{1} << below(g, 7)), false);
+  add("padding", pick(g, std::vector<std::string>{"sliced", "masked", "zero-keys"}));
+  flush_section("tiles");
+  return text;
+}
+
+double random_normal(Random& g) {
+  return std::sqrt(-2 * std::log(1 - uniform(g))) * std::cos(6.283185307179586 * uniform(g));
+}
+
+struct Instance {
+  Head head;
+  std::string text;
+};
+
+/// A head aimed at thresholds: scores near the gates and the flush limits.
+Head random_head(Random& g, const KernelModel& kernel) {
+  const std::size_t n = chance(g, 0.2) ? 1 + below(g, 3) : 1 + below(g, 64);
+  const std::size_t rows = chance(g, 0.3) ? n : 1 + below(g, 3);
+  const std::size_t d = chance(g, 0.2) ? 1 : 1 + below(g, 16), dv = 1 + below(g, 3);
+  std::vector<double> q(rows * d), k(n * d), v(n * dv);
+  const std::size_t family = below(g, 7);
+  const double share = uniform(g);
+  for (double& x : q) x = random_normal(g);
+  for (double& x : k) x = random_normal(g);
+  if (family == 1 || family == 2) {  // levels along one coordinate, junk across
+    const double high = random_normal(g), low = high - uniform(g) * 4;
+    const double across = std::exp2(8 * uniform(g));
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t c = 0; c < d; ++c) {
+        q[i * d + c] = c == 0 ? 1 + 0.1 * random_normal(g) : c == 1 ? across : 0;
+      }
+    }
+    for (std::size_t j = 0; j < n; ++j) {
+      for (std::size_t c = 0; c < d; ++c) {
+        k[j * d + c] = c == 0                  ? (uniform(g) < share ? high : low)
+                       : c == 2 && family == 1 ? (j % 2 == 0 ? 1 : -1)
+                       : c == 1 && family == 2 ? 0.01 * random_normal(g)
+                                               : 0;
+      }
+    }
+  } else if (family == 3) {  // all equal
+    for (std::size_t j = 0; j < n; ++j) {
+      for (std::size_t c = 0; c < d; ++c) k[j * d + c] = k[c];
+    }
+  } else if (family == 4) {  // powers of two, zeros, duplicates
+    for (double& x : q) x = std::ldexp(chance(g, 0.5) ? 1 : -1, static_cast<int>(below(g, 8)) - 3);
+    for (double& x : k) {
+      x = chance(g, 0.3) ? 0
+                         : std::ldexp(chance(g, 0.5) ? 1 : -1, static_cast<int>(below(g, 8)) - 3);
+    }
+    for (std::size_t j = 1; j < n; ++j) {
+      if (!chance(g, 0.5)) continue;
+      for (std::size_t c = 0; c < d; ++c) k[j * d + c] = k[(j - 1) * d + c];
+    }
+  } else if (family == 5) {  // far from the origin
+    const double shift = std::exp2(20 * uniform(g));
+    for (std::size_t c = 0; c < d; ++c) {
+      const double s = shift * random_normal(g);
+      for (std::size_t j = 0; j < n; ++j) k[j * d + c] += s;
+    }
+  } else if (family == 6) {  // most keys at one level, few far away, scores of one sign
+    for (std::size_t j = 0; j < n; ++j) {
+      for (std::size_t c = 0; c < d; ++c) {
+        k[j * d + c] = c == 0 ? (chance(g, 0.9) ? -1 : -1 - uniform(g)) : 0;
+      }
+    }
+    for (std::size_t i = 0; i < rows; ++i) q[i * d] = std::fabs(q[i * d]) + 0.1;
+  }
+  Head head;
+  head.id = "random";
+  head.layout = "nd";
+  const std::size_t scale = below(g, 10);
+  double factor = 1;
+  if (scale < 5) {
+    head.scale = Scale::base2(1);
+  } else if (scale < 7) {
+    head.scale = Scale::reciprocal_sqrt(d);
+    factor = 1.4427 / std::sqrt(static_cast<double>(d));
+  } else if (scale < 8) {
+    head.scale = Scale::natural(1);
+    factor = 1.4427;
+  } else {
+    const std::string text =
+        pick(g, std::vector<std::string>{"-1/8", "0", "2^-20", "2^10", "3/7", "-3"});
+    const Rational value = parse_exact_number(text);
+    head.scale = chance(g, 0.5) ? Scale::base2(value) : Scale::natural(value);
+    factor = std::fabs(static_cast<double>(value));
+  }
+  // aim the Cauchy-Schwarz bound at a threshold
+  double q_norm = 0, k_norm = 0;
+  for (std::size_t i = 0; i < rows; ++i) {
+    double s = 0;
+    for (std::size_t c = 0; c < d; ++c) s += q[i * d + c] * q[i * d + c];
+    q_norm = std::max(q_norm, std::sqrt(s));
+  }
+  for (std::size_t j = 0; j < n; ++j) {
+    double s = 0;
+    for (std::size_t c = 0; c < d; ++c) s += k[j * d + c] * k[j * d + c];
+    k_norm = std::max(k_norm, std::sqrt(s));
+  }
+  const double target =
+      pick(g, std::vector<double>{1,   5,   8,   12,  16,  20,  24,  30,  60,  100,  110, 117,
+                                  126, 140, 180, 212, 213, 230, 237, 250, 400, 3000, 1e5}) *
+      (chance(g, 0.5) ? 1 : 0.9 + 0.2 * uniform(g));
+  if (q_norm > 0 && k_norm > 0 && factor > 0 && chance(g, 0.95)) {
+    const double ratio = target / (q_norm * k_norm * factor);
+    const double part = family == 5 ? 0 : 0.6 * uniform(g);
+    for (double& x : q) x *= std::pow(ratio, 1 - part);
+    for (double& x : k) x *= std::pow(ratio, part);
+  }
+  if (chance(g, 0.3)) {
+    for (std::size_t i = 1; i < rows; ++i) {
+      const double s = uniform(g) * (chance(g, 0.5) ? 1 : 0.01);
+      for (std::size_t c = 0; c < d; ++c) q[i * d + c] *= s;
+    }
+  }
+  const double magnitude = pick(g, std::vector<double>{1, 1, 1, 0.3, 8, 1000, 6e4, 0x1p24, 0x1p80,
+                                                       0x1p120, 0x1p-20, 0x1p-100, 0x1p-126, 0});
+  const std::size_t kind = below(g, 4);
+  for (std::size_t j = 0; j < n; ++j) {
+    for (std::size_t c = 0; c < dv; ++c) {
+      double x = kind == 0   ? 1
+                 : kind == 1 ? (j % 2 == 0 ? 1 : -1)
+                 : kind == 2 ? random_normal(g)
+                             : (k[j * d] > k[0] * 0.999 ? 1 : -1);
+      v[j * dv + c] = x * magnitude;
+    }
+  }
+  const Format& f = kernel.operand;
+  const auto store = [&](std::vector<double>& x) {
+    for (double& e : x) {
+      e = round_to(f, e);
+      if (!std::isfinite(e)) e = std::copysign(f.max_finite(), e);
+    }
+  };
+  store(q), store(k), store(v);
+  head.q = Matrix::from_values(f, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(d), q);
+  head.k = Matrix::from_values(f, static_cast<std::int64_t>(n), static_cast<std::int64_t>(d), k);
+  head.v = Matrix::from_values(f, static_cast<std::int64_t>(n), static_cast<std::int64_t>(dv), v);
+  head.stored_q = head.stored_k = head.stored_v = f;
+  head.scale_source = head.mask_source = "option";
+  head.visibility.queries = static_cast<std::int64_t>(rows);
+  head.visibility.keys = static_cast<std::int64_t>(n);
+  head.visibility.length =
+      chance(g, 0.15) ? static_cast<std::int64_t>(below(g, n + 1)) : static_cast<std::int64_t>(n);
+  if (rows == n && chance(g, 0.5)) head.visibility.kind = MaskKind::causal;
+  if (chance(g, 0.1)) head.visibility.kind = MaskKind::causal_bottom_right;
+  return head;
+}
+
+/// The operands as the simulated kernel multiplies them: folded and centred here, the mean summed
+/// in a random order. Nothing if some value overflows.
+std::optional<MultipliedHead> multiply_out(Random& g, const Head& head, const KernelModel& kernel,
+                                           const Operands& operands) {
+  MultipliedHead out;
+  const auto d = static_cast<std::size_t>(head.channels());
+  const auto length = static_cast<std::size_t>(head.visibility.length);
+  const long double number = static_cast<long double>(static_cast<double>(head.scale.rational())) /
+                             std::sqrt(static_cast<long double>(head.scale.radicand()));
+  constexpr long double log2_of_e = 1.442695040888963407359924681001892137L;
+  const auto factor_at = [&](FactorSite site, bool& present) {
+    long double f = 1;
+    present = false;
+    if (kernel.scale.scale == site) f *= number, present = true;
+    if (kernel.scale.log2e == site && !head.scale.is_base2()) f *= log2_of_e, present = true;
+    return f;
+  };
+  bool present = false;
+  const auto constant = [&](long double f) {
+    return Arithmetic{kernel.scale.constant}.round(static_cast<double>(f));
+  };
+  const auto fold = [&](double x, double c) {
+    return Arithmetic{kernel.operand}.round(Arithmetic{kernel.scale.arithmetic}.round(x * c));
+  };
+  const long double exact_q = factor_at(FactorSite::query, present);
+  const double cq = constant(exact_q);
+  const bool fold_q = present && exact_q != 1;
+  const long double exact_k = factor_at(FactorSite::key, present);
+  const double ck = constant(exact_k);
+  const bool fold_k = present && exact_k != 1;
+  out.factor = factor_at(FactorSite::score, present);
+  out.multiplies = present && out.factor != 1;
+  out.stored_factor = out.multiplies ? constant(out.factor) : 1;
+  std::vector<double> row(d), lo(d), hi(d);
+  for (std::int64_t i = 0; i < head.queries(); ++i) {
+    head.q.load_row(i, row.data());
+    if (fold_q) {
+      for (double& x : row) x = fold(x, cq);
+    }
+    operands.query_row(i, lo.data());
+    for (std::size_t c = 0; c < d; ++c) {
+      if (lo[c] != row[c]) std::printf("VIOLATION folded query differs\n");
+    }
+    out.q.push_back(row);
+  }
+  for (std::int64_t j = 0; j < head.keys(); ++j) {
+    head.k.load_row(j, row.data());
+    if (fold_k) {
+      for (double& x : row) x = fold(x, ck);
+    }
+    out.k.push_back(row);
+    std::vector<double> v(static_cast<std::size_t>(head.value_channels()));
+    head.v.load_row(j, v.data());
+    out.v.push_back(v);
+  }
+  if (kernel.centring.keys == Centring::mean && length > 0) {
+    const Arithmetic single{fp32};
+    for (std::size_t c = 0; c < d; ++c) {
+      std::vector<double> column;
+      for (std::size_t j = 0; j < length; ++j) column.push_back(out.k[j][c]);
+      const double sum = random_association(single, column, g);
+      const auto n = static_cast<double>(length);
+      const double mean =
+          (g() & 1) != 0 ? single.round(sum / n) : single.multiply(sum, single.round(1 / n));
+      const double stored = Arithmetic{kernel.centring.mean}.round(mean);
+      for (std::size_t j = 0; j < length; ++j) {
+        out.k[j][c] = Arithmetic{kernel.centring.difference}.add(out.k[j][c], -stored);
+      }
+    }
+  }
+  for (std::size_t j = 0; j < length; ++j) {
+    operands.key_row(static_cast<std::int64_t>(j), lo.data(), hi.data());
+    for (std::size_t c = 0; c < d; ++c) {
+      if (!(lo[c] <= out.k[j][c] && out.k[j][c] <= hi[c])) {
+        std::printf("VIOLATION key outside its enclosure\n");
+      }
+    }
+  }
+  if (kernel.tiles.padding == Padding::zero_keys) {
+    const auto tile = static_cast<std::int64_t>(kernel.tiles.keys);
+    out.padding = (tile - head.visibility.length % tile) % tile;
+  }
+  return out;
+}
+
+const Claim* find(const std::vector<Claim>& claims, const std::string& id,
+                  const std::string& reference = "multiplied") {
+  for (const Claim& c : claims) {
+    if (c.id == id && c.reference == reference) return &c;
+  }
+  return nullptr;
+}
+
+class Run {
+ public:
+  explicit Run(std::uint64_t seed) : seed_(seed), g_(seed * 0x9e3779b97f4a7c15ULL + 12345) {}
+
+  static long violations;
+  static std::map<std::string, long> counts;
+
+  void go() {
+    std::string text;
+    KernelModel kernel;
+    for (;;) {
+      text = random_kernel_text(g_);
+      try {
+        kernel = parse_kernel(text, "k.toml");
+        break;
+      } catch (const InputError&) {
+      }
+    }
+    text_ = text;
+    head_ = random_head(g_, kernel);
+    const Policy policy =
+        pick(g_, std::vector<Policy>{Policy::clis, Policy::clis_alg1, Policy::fixed_m,
+                                     Policy::fixed_m_n, Policy::online});
+    policy_ = policy;
+    CertifyOptions options;
+    options.policy = policy;
+    options.eps = pick(g_, std::vector<double>{0x1p-10, 0x1p-10, 0x1p-4, 0x1p-20, 0.5, 1});
+    if (chance(g_, 0.1)) options.evaluate_rows = 0;
+    eps_ = options.eps;
+    report_ = certify_head(head_, kernel, options);
+    ++counts[std::string(to_text(policy)) + " " + std::string(to_text(report_.verdict)) +
+             (report_.verdict == Verdict::refuted ? " " + report_.binding : "")];
+
+    const UpwardRounding up;
+    const Operands operands(up, head_, kernel);
+    const HeadScan scan = scan_head(up, head_, kernel, operands);
+    if (!scan.finite) return;
+    std::optional<MultipliedHead> multiplied;
+    {
+      const NearestRounding nearest;
+      multiplied = multiply_out(g_, head_, kernel, operands);
+    }
+    const bool online = report_.stabilizer == "online";
+    std::unique_ptr<FixedStabilizer> fixed;
+    std::unique_ptr<Stabilizer> emulated;
+    if (policy != Policy::online) {
+      fixed = make_fixed_stabilizer(up, policy, head_, kernel, operands, scan, norms_of(scan),
+                                    options.eps);
+      if (policy != Policy::clis) {
+        emulated = make_stabilizer(std::string(to_text(policy)), head_, kernel, operands);
+        const GateOutcome gate = emulated->gate();
+        if (std::isfinite(gate.value) && !report_.gate_value.contains(gate.value)) {
+          fail("gate value outside", gate.value, report_.gate_value.lo());
+        }
+        if ((report_.gate_accepts == Tri::yes && !gate.accepts) ||
+            (report_.gate_accepts == Tri::no && gate.accepts)) {
+          fail("gate decision", gate.value, report_.gate_limit);
+        }
+      }
+    }
+    bool failure_seen = false;
+    const int repeats = report_.verdict == Verdict::refuted ? 4 : 3;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      const Bias bias = static_cast<Bias>(repeat == 0 ? 1 + below(g_, 5) : below(g_, 6));
+      for (std::int64_t i = 0; i < head_.queries(); ++i) {
+        const auto n = static_cast<std::size_t>(head_.visibility.visible(i).count());
+        if (n == 0) continue;
+        row_ = i;
+        double mu = 0;
+        if (fixed) {
+          const Interval enclosed = fixed->mu(i);
+          if (emulated) {
+            mu = emulated->mu(i);
+            if (!std::isnan(mu) && !enclosed.contains(mu)) fail("mu outside", mu, enclosed.lo());
+          } else {
+            mu = repeat % 3 == 0   ? enclosed.lo()
+                 : repeat % 3 == 1 ? enclosed.hi()
+                                   : rounded(up, kernel.stabilizer.store,
+                                             Interval(enclosed.lo() / 2 + enclosed.hi() / 2), true)
+                                         .hi();
+            if (mu > enclosed.hi()) mu = enclosed.hi();
+          }
+        }
+        const NearestRounding nearest;
+        SimulatedKernel simulated(kernel, *multiplied, bias, g_);
+        if (online) {
+          if (multiplied->padding > 0) continue;
+          check(kernel, simulated.online(static_cast<std::size_t>(i), n), report_.claims, true);
+          if (simulated.alpha_above_one && holds(report_.claims, "correction.range")) {
+            fail("correction above one", 1, 1);
+          }
+          failure_seen =
+              failure_seen || seen(kernel, simulated.online(static_cast<std::size_t>(i), n));
+        } else {
+          const SimulatedRow r = simulated.fixed(static_cast<std::size_t>(i), n, mu);
+          check(kernel, r, report_.claims, report_.verdict == Verdict::certified);
+          failure_seen = failure_seen || seen(kernel, r);
+        }
+        if (fixed && online) {
+          check(kernel, simulated.fixed(static_cast<std::size_t>(i), n, mu), report_.fixed_claims,
+                false);
+        }
+      }
+    }
+    if (report_.verdict == Verdict::refuted && !failure_seen && report_.binding != "empty.row") {
+      if (!(online && multiplied->padding > 0)) fail("refutation not seen", report_.margin_bits, 0);
+    }
+  }
+
+ private:
+  static bool holds(const std::vector<Claim>& claims, const std::string& id) {
+    const Claim* c = find(claims, id);
+    return c != nullptr && c->kind != LimitKind::none && c->outcome() == ClaimOutcome::holds;
+  }
+
+  bool seen(const KernelModel& kernel, const SimulatedRow& r) const {
+    const std::string& b = report_.binding;
+    if (b == "score.range") return r.overflow_score;
+    if (r.overflow_score) return true;
+    if (b == "exponent.upper") return r.exp2_overflows;
+    if (b == "p.range") return r.p_overflows;
+    if (b == "l.range") return r.l_overflows;
+    if (b == "o.range") return r.o_overflows;
+    if (b == "mass.lost") return r.lost > eps_;
+    if (b == "product.flush") return r.flushed_share > eps_;
+    if (b == "l.nonzero") {
+      const Normalisation& n = kernel.normalise;
+      return !(r.l > 0) || !std::isfinite(1 / r.l) || !r.finite ||
+             (n.guard == DenominatorGuard::maximum && r.l < n.guard_value);
+    }
+    if (b == "normalise.range") return r.reciprocal == 0 || !r.finite;
+    return true;
+  }
+
+  void check(const KernelModel& kernel, const SimulatedRow& r, const std::vector<Claim>& claims,
+             bool promised) {
+    if (claims.empty()) return;
+    const bool certified =
+        promised && (report_.verdict == Verdict::certified || report_.verdict == Verdict::fallback);
+    if (certified) {
+      ++counts["rows certified or fallback"];
+      if (r.overflow_score) fail("score overflows", 0, 0);
+      if (!r.finite) fail("not finite", r.l, r.largest_weight);
+      if (!(r.l > 0)) fail("l is not positive", r.l, 0);
+      if (r.lost > eps_ * (1 + 1e-12)) fail("mass lost", r.lost, eps_);
+      if (r.padded > eps_ * (1 + 1e-12)) fail("padding mass", r.padded, eps_);
+      if (kernel.normalise.division == Division::reciprocal && !(r.reciprocal > 0)) {
+        fail("reciprocal", r.reciprocal, r.l);
+      }
+      if (kernel.normalise.guard == DenominatorGuard::maximum &&
+          r.l < kernel.normalise.guard_value) {
+        fail("guard active", r.l, kernel.normalise.guard_value);
+      }
+    }
+    if (r.overflow_score) return;
+    const auto at_most = [&](const char* id, double value, bool log) {
+      const Claim* c = find(claims, id);
+      if (c == nullptr || std::isnan(value)) return;
+      if (value == 0 && log) return;
+      const double x = log ? std::log2(value) : value;
+      const double slack = 1e-11 * (1 + std::fabs(x));
+      if (x > c->value.hi() + (log ? slack : std::fabs(x) * 1e-11)) fail(id, x, c->value.hi());
+    };
+    at_most("score.error", r.largest_score_error - 1e-11 * std::fabs(r.mu), false);
+    at_most("exponent.upper", r.largest_exponent, false);
+    if (!r.exp2_overflows) at_most("p.range", r.largest_weight, true);
+    if (!r.p_overflows && !r.exp2_overflows) {
+      at_most("l.range", r.l, true);
+      at_most("o.range", r.largest_o, true);
+      const Claim* l = find(claims, "l.nonzero");
+      if (l != nullptr && std::isfinite(r.l)) {
+        const double x = r.l > 0 ? std::log2(r.l) : -INFINITY;
+        if (x < l->value.lo() - 1e-11 * (1 + std::fabs(x))) fail("l.nonzero", x, l->value.lo());
+      }
+    }
+    at_most("mass.lost", r.lost * (1 - 1e-12), false);
+    if (find(claims, "mask.mass") != nullptr) at_most("mask.mass", r.padded * (1 - 1e-12), false);
+    at_most("product.flush", r.flushed_share * (1 - 1e-12), false);
+    if (certified) {
+      at_most("output.error", r.output_error * (1 - 1e-12) - 1e-300, false);
+      at_most("lse.error", r.lse_error - 1e-13 - 1e-15 * std::fabs(r.mu), false);
+    }
+  }
+
+  void fail(const std::string& what, double a, double b) {
+    ++violations;
+    ++counts["VIOLATION " + what];
+    if (counts["VIOLATION " + what] > 6) return;
+    std::printf(
+        "VIOLATION %s: %.17g vs %.17g; seed %llu row %lld policy %s stab %s verdict %s binding %s "
+        "eps %g N %lld d %lld len %lld mask %d scale %s gate [%g,%g] <= %g\n",
+        what.c_str(), a, b, static_cast<unsigned long long>(seed_), static_cast<long long>(row_),
+        std::string(to_text(policy_)).c_str(), report_.stabilizer.c_str(),
+        std::string(to_text(report_.verdict)).c_str(), report_.binding.c_str(), eps_,
+        static_cast<long long>(head_.keys()), static_cast<long long>(head_.channels()),
+        static_cast<long long>(head_.visibility.length), static_cast<int>(head_.visibility.kind),
+        head_.scale.text().c_str(), report_.gate_value.lo(), report_.gate_value.hi(),
+        report_.gate_limit);
+    if (std::getenv("VERBOSE") != nullptr) {
+      std::printf("%s\n", text_.c_str());
+      for (const Claim& c : report_.claims) {
+        std::printf("   %s [%.9g, %.9g] limit %.9g %s row %lld\n", c.id.c_str(), c.value.lo(),
+                    c.value.hi(), c.limit, std::string(to_text(c.outcome())).c_str(),
+                    static_cast<long long>(c.row));
+      }
+    }
+  }
+
+  std::uint64_t seed_;
+  Random g_;
+  std::string text_;
+  Head head_;
+  HeadReport report_;
+  Policy policy_ = Policy::clis;
+  double eps_ = 0;
+  std::int64_t row_ = -1;
+};
+
+long Run::violations = 0;
+std::map<std::string, long> Run::counts;
+
+}  // namespace
+}  // namespace headroom::simulation
+
+namespace {
+volatile long current_seed = 0;
+void on_abort(int) {
+  std::printf("VIOLATION aborted at seed %ld\n", current_seed), std::fflush(stdout);
+}
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGABRT, on_abort);
+  using headroom::simulation::Run;
+  const long heads = argc > 1 ? std::atol(argv[1]) : 2000;
+  const long first = argc > 2 ? std::atol(argv[2]) : 1;
+  for (long seed = first; seed < first + heads; ++seed) {
+    current_seed = seed;
+    Run(static_cast<std::uint64_t>(seed)).go();
+  }
+  for (const auto& [what, count] : Run::counts) std::printf("%8ld  %s\n", count, what.c_str());
+  std::printf("%ld heads, %ld violations\n", heads, Run::violations);
+  return Run::violations == 0 ? 0 : 1;
+}
