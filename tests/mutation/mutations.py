@@ -1,0 +1,172 @@
+"""The table: what is weakened, and the test program that must then fail.
+
+  name     of the weakening
+  file     that is changed
+  old      text that stands there exactly once
+  new      what replaces it
+  target   test program, as Ninja names it
+  tests    --gtest_filter, or "" for all
+"""
+
+MUTATIONS = []
+
+WEAKENINGS = "tests/unit/certify/certify_weakenings_test"
+POLICIES = "tests/unit/certify/certify_policies_test"
+ROWS = "tests/unit/certify/certify_rows_test"
+CASES = "tests/cases/public_gates_test"
+NORMS = "tests/unit/bounds/bounds_norms_test"
+SUMS = "tests/unit/bounds/bounds_sums_test"
+INTERVALS = "tests/unit/real/real_interval_test"
+
+
+def mutation(name, file, old, new, target, tests=""):
+    assert all(other["name"] != name for other in MUTATIONS), f"two mutations named {name}"
+    MUTATIONS.append({"name": name, "file": file, "old": old, "new": new, "target": target,
+                      "tests": tests})
+
+
+# Bounds ------------------------------------------------------------------------------------------
+
+mutation("norm-to-nearest", "bounds/norms.cpp",
+         "  double upper = sum_of_lanes(upper0, upper1);\n"
+         "  double minus_lower = sum_of_lanes(lower0, lower1);\n",
+         "  const NearestRounding nearest;\n"
+         "  double upper = sum_of_lanes(upper0, upper1);\n"
+         "  double minus_lower = sum_of_lanes(lower0, lower1);\n"
+         "  for (; i < n; ++i) {\n"
+         "    upper = upper + x[i] * x[i];\n"
+         "    minus_lower = minus_lower + x[i] * hidden(-x[i]);\n"
+         "  }\n"
+         "  return {std::sqrt(upper), std::sqrt(upper)};\n", NORMS)
+mutation("norm-sum-to-nearest", "bounds/norms.cpp",
+         "  for (; i < n; ++i) {\n    upper = upper + x[i] * x[i];\n",
+         "  for (; i < n; ++i) {\n    upper = -(-upper - x[i] * x[i]);\n", NORMS)
+mutation("G-at-least-one-dropped", "bounds/stabilizer.cpp",
+         "  if (!(vmax > 1)) return std::isnan(vmax) ? unbounded_exponent : 0;\n",
+         "  if (std::isnan(vmax)) return unbounded_exponent;\n  if (vmax == 0) return 0;\n",
+         WEAKENINGS, "*PublishedCap*")
+mutation("G-floor-for-ceil", "bounds/stabilizer.cpp",
+         "  return fraction == 0.5 ? exponent - 1 : exponent;\n",
+         "  return exponent - 1;\n", WEAKENINGS, "*ValuesThatAreNoPowersOfTwo*")
+mutation("any-order-k-beyond-2^p", "bounds/sums.cpp",
+         "  if (k <= power(2 * p)) return 2 * k - power(p);\n",
+         "  if (k <= power(2 * p)) return k;\n", SUMS)
+mutation("any-order-no-end", "bounds/sums.cpp",
+         "  if (k <= power(2 * p)) return 2 * k - power(p);\n", "  return 2 * k - power(p);\n", SUMS)
+mutation("lost-mass-without-ln2", "bounds/lost_mass.cpp",
+         "  const Interval e_d_ln2 = euler * bits * ln_2();\n",
+         "  const Interval e_d_ln2 = euler * bits;\n", WEAKENINGS, "*LostMassAtTheExtremalRow*")
+mutation("lost-mass-second-e", "bounds/lost_mass.cpp",
+         "  const Interval e_d_ln2 = euler * bits * ln_2();\n",
+         "  const Interval e_d_ln2 = euler * euler * bits * ln_2();\n", NORMS)
+mutation("exp2-flush-ignored", "bounds/exp2_unit.cpp",
+         "  const int flush = flush_exponent(unit.result, unit.flush_to_zero);\n",
+         "  const int flush = flush_exponent(unit.result, false);\n",
+         WEAKENINGS, "*LostMassAtTheExtremalRow*")
+mutation("weight-flush-ignored", "bounds/exp2_unit.cpp",
+         "  return flush_exponent(p.format, p.flush_to_zero);\n",
+         "  return flush_exponent(p.format, false);\n", WEAKENINGS, "*LostMassAtTheExtremalRow*")
+mutation("comparison-reversed", "reference/real/interval.h",
+         "  if (a.hi() <= b.lo()) return Tri::yes;\n"
+         "  return a.lo() > b.hi() ? Tri::no : Tri::unknown;\n",
+         "  if (a.hi() <= b.lo()) return Tri::no;\n"
+         "  return a.lo() > b.hi() ? Tri::yes : Tri::unknown;\n", INTERVALS)
+
+# Policies ----------------------------------------------------------------------------------------
+
+mutation("published-cap-at-most-for-less", "certify/policy.cpp",
+         "    return std::min(u_exp, u_acc - a - 1);\n", "    return std::min(u_exp, u_acc - a);\n",
+         WEAKENINGS, "*PublishedCap*")
+mutation("published-cap-without-V", "certify/policy.cpp",
+         "    const int a = keys + ceil_log2_at_least_one(scan_.v_magnitude);\n",
+         "    const int a = keys;\n", WEAKENINGS, "*PublishedCap*")
+mutation("sound-gate-without-guard-bits", "certify/policy.cpp",
+         " - Interval(guard_bits(up_, eps_).value()) +\n", " - Interval(0.0) +\n", WEAKENINGS, "*LostMassAtTheExtremalRow*")
+mutation("sound-gate-without-score-error", "certify/policy.cpp",
+         " + Interval(cap()) + Interval(e) - row.mean_score;\n",
+         " + Interval(cap()) + Interval(0 * e) - row.mean_score;\n", WEAKENINGS, "*ScoreErrorAtTheThreshold*")
+mutation("kappa-without-score-error", "certify/policy.cpp",
+         "      kappa += (Interval(error) + Interval(centre_error(largest))) / "
+         "Interval(largest_norm);\n",
+         "      kappa += Interval(0 * error) / Interval(largest_norm);\n",
+         WEAKENINGS, "*ScoreErrorAboveTheNormProduct*")
+mutation("gate-comparison-reversed", "certify/policy.cpp",
+         "less_equal(value, Interval(limit))", "less_equal(Interval(limit), value)",
+         CASES)
+mutation("infinite-gate-accepted", "certify/policy.cpp",
+         "      gate.accepts = std::isfinite(value.lo()) ? Tri::unknown : Tri::no;\n",
+         "      gate.accepts = Tri::yes;\n", POLICIES, "*NonFinite*")
+mutation("stored-mu-not-rounded-down", "certify/policy.cpp",
+         "      rounding = half_ulp(kernel_.stabilizer.store, unrounded);\n",
+         "      rounding = 0 * half_ulp(kernel_.stabilizer.store, unrounded);\n",
+         WEAKENINGS, "*StoredStabilizerRoundedDown*")
+mutation("cap-reciprocal-one-binade-high", "certify/policy.cpp",
+         "      const double reciprocal_limit = -kernel.denominator.format.emin -\n",
+         "      const double reciprocal_limit = 1 - kernel.denominator.format.emin -\n",
+         WEAKENINGS, "*FlushedReciprocal*")
+mutation("cap-without-V", "certify/policy.cpp",
+         "    const Upper<Log2> product(stored_weight(up, kernel, weight).value() + "
+         "value_exponent);\n",
+         "    const Upper<Log2> product(stored_weight(up, kernel, weight).value() + "
+         "0 * value_exponent);\n", WEAKENINGS, "*ValuesThatAreNoPowersOfTwo*")
+
+# One pass over the head --------------------------------------------------------------------------
+
+mutation("padding-not-counted", "certify/head_scan.cpp",
+         "    scan.padding_keys = (tile - head.visibility.length % tile) % tile;\n",
+         "    scan.padding_keys = 0 * tile;\n", WEAKENINGS, "*PaddingThatIsAdded*")
+mutation("mean-assumed-zero", "certify/head_scan.cpp",
+         "row.mean_score = factor * running.dot_mean(up, q);\n", "row.mean_score = Interval(0.0);\n",
+         WEAKENINGS, "*MeanIsNotZero*")
+mutation("mean-of-all-keys", "certify/head_scan.cpp",
+         "    while (running.count() < visible.end) {\n",
+         "    while (running.count() < head.visibility.length) {\n",
+         WEAKENINGS, "*CausalRows*")
+mutation("nan-in-V-not-seen", "certify/head_scan.cpp",
+         "      if (!std::isfinite(v)) {\n", "      if (std::isinf(v)) {\n", POLICIES, "*NonFinite*")
+
+# Claims ------------------------------------------------------------------------------------------
+
+mutation("margin-without-score-error", "certify/path_claims.cpp",
+         "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n",
+         "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n"
+         "  in.score_error = 0;\n", WEAKENINGS, "*ScoreError*")
+mutation("exponent-without-score-error", "certify/path_claims.cpp",
+         "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n",
+         "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(0));\n",
+         WEAKENINGS, "*ScoreErrorAboveTheNormProduct*")
+mutation("maximum-for-mean", "certify/path_claims.cpp",
+         "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n",
+         "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n"
+         "  in.mean_exponent = Lower<Log2>(in.exponent.value());\n  return in;\n",
+         WEAKENINGS, "*LostMassAtTheExtremalRow*")
+mutation("V-ignored", "certify/path_claims.cpp",
+         "    const Interval v = log2(Interval(c_.scan.v_magnitude));\n",
+         "    const Interval v(0.0);\n", WEAKENINGS, "*ValuesThatAreNoPowersOfTwo*")
+mutation("saturation-ignored", "certify/path_claims.cpp",
+         "  limits.weight = log2_max_finite(up, kernel.p.format).value();\n",
+         "  limits.weight = kernel.p.saturate ? infinity\n"
+         "                                    : log2_max_finite(up, kernel.p.format).value();\n",
+         WEAKENINGS, "*SaturatedWeights*")
+mutation("reciprocal-one-binade-high", "certify/path_claims.cpp",
+         "      limits.final_l_most = exact ? -f.emin\n",
+         "      limits.final_l_most = exact ? 1 - f.emin\n", CASES)
+mutation("denominator-flush-ignored", "certify/path_claims.cpp",
+         "flush_exponent(kernel.denominator.format, kernel.denominator.flush_to_zero)});\n",
+         "flush_exponent(kernel.denominator.format, false)});\n",
+         WEAKENINGS, "*LostMassAtTheExtremalRow*")
+mutation("exponent-of-padding-forgotten", "certify/path_claims.cpp",
+         "      c_.scan.padding_keys > 0 ? max(run.max_exponent, -in.mu) : run.max_exponent;\n",
+         "      run.max_exponent;\n", WEAKENINGS, "*PaddingThatIsAdded*")
+
+# Exact evaluation --------------------------------------------------------------------------------
+
+mutation("exponent-rounding-dropped", "certify/row_execution.cpp",
+         "  const double error_bound = (Interval(score_error) + exponent_rounding).hi();\n",
+         "  const double error_bound = (Interval(score_error) + Interval(0.0) * "
+         "exponent_rounding).hi();\n", ROWS)
+mutation("saturated-mass-kept", "certify/row_execution.cpp",
+         "    if (flushed || exponent.lo() > saturates) {\n", "    if (flushed) {\n", ROWS)
+mutation("flush-threshold-without-rounding", "certify/row_execution.cpp",
+         "  const double slack = ftz ? std::ldexp(1.0, 2 - format.precision) : 1.0;\n",
+         "  const double slack = 0;\n  (void)ftz;\n", ROWS)
