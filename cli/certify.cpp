@@ -63,7 +63,16 @@ std::string margin_text(const HeadReport& report) {
   return fmt::format("{:+.2f}", report.margin_bits);
 }
 
-/// A number for people: four digits, and never a rounded claim of more than there is.
+/// An upper bound for people: two digits, rounded up, so that the shown number is a bound too.
+std::string upper_text(double value) {
+  if (!std::isfinite(value) || value <= 0) return fmt::format("{:.2g}", value);
+  const std::string nearest = fmt::format("{:.1e}", value);
+  if (std::stod(nearest) >= value) return fmt::format("{:.2g}", std::stod(nearest));
+  const double step = std::pow(10.0, std::floor(std::log10(std::stod(nearest))) - 1);
+  return fmt::format("{:.2g}", std::stod(nearest) + step);
+}
+
+/// A number for people: four digits.
 std::string number_text(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return fmt::format("{:.4g}", value);
@@ -128,8 +137,8 @@ void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& 
                    r.has_gate ? number_text(r.gate_value.hi()) : "-",
                    r.has_gate ? number_text(r.gate_limit) : "-",
                    r.has_gate ? number_text(r.cap) : "-",
-                   lost != nullptr ? fmt::format("{:.2g}", lost->value.hi()) : "-",
-                   error != nullptr ? fmt::format("{:.2g}", error->value.hi()) : "-"});
+                   lost != nullptr ? upper_text(lost->value.hi()) : "-",
+                   error != nullptr ? upper_text(error->value.hi()) : "-"});
   }
   std::fputs(table.render(colour).c_str(), stdout);
 
@@ -191,6 +200,7 @@ void print_claims(const std::vector<HeadReport>& reports) {
                  {"unit"},
                  {"row", Align::right},
                  {"key", Align::right},
+                 {"over"},
                  {"status"}});
     for (const Claim& c : claims) {
       const bool limited = c.kind != LimitKind::none;
@@ -208,7 +218,8 @@ void print_claims(const std::vector<HeadReport>& reports) {
            limited ? (std::isinf(margin) ? number_text(margin) : fmt::format("{:+.2f}", margin))
                    : "-",
            std::string(to_text(c.unit)), c.row >= 0 ? std::to_string(c.row) : "-",
-           c.key >= 0 ? std::to_string(c.key) : "-", std::string(to_text(c.status))});
+           c.key >= 0 ? std::to_string(c.key) : "-", std::string(c.reference),
+           std::string(to_text(c.status))});
     }
     std::fputs(table.render(colour).c_str(), stdout);
   };
