@@ -86,7 +86,7 @@ inline SimulatedRow simulate_row(const Head& head, const KernelModel& kernel,
   for (std::size_t c = 0; c < dv; ++c) {
     const double o = accumulate(kernel.numerator, weights, values[c], g);
     const double out = simulated_normalise(kernel, o, result.l);
-    result.o = std::fmax(result.o, std::fabs(o));
+    result.o = std::isnan(o) ? INFINITY : std::fmax(result.o, std::fabs(o));
     result.finite = result.finite && std::isfinite(o) && std::isfinite(out);
     if (kernel.normalise.division == Division::reciprocal &&
         kernel.normalise.reciprocal_flush_to_zero) {
