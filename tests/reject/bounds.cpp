@@ -9,6 +9,9 @@
 
 using namespace headroom;
 
+// Each line is a case of its own.
+// clang-format off
+
 // case: an upper and a lower bound do not add
 auto f(Upper<Log2> a, Lower<Log2> b) { return a + b; }  // reject
 auto f(Upper<Log2> a, Lower<Log2> b) { return a - b; }  // control
