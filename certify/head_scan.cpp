@@ -39,6 +39,9 @@ void scan_values(const Head& head, std::int64_t keys_read, HeadScan& scan) {
         scan.finite = false;
         return;
       }
+      if (j < head.visibility.length) {
+        scan.v_real_magnitude = std::max(scan.v_real_magnitude, std::fabs(v));
+      }
       scan.v_min = first ? v : std::min(scan.v_min, v);
       scan.v_max = first ? v : std::max(scan.v_max, v);
       first = false;

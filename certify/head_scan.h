@@ -30,7 +30,8 @@ struct HeadScan {
   std::string non_finite_where;
 
   double v_min = 0, v_max = 0, v_magnitude = 0;  ///< over the keys the kernel reads, exact
-  Interval key_norm{0.0};                        ///< max_j ||k~_j||, enclosed
+  double v_real_magnitude = 0;  ///< max |V| over the keys that are not padding: what gates look at
+  Interval key_norm{0.0};       ///< max_j ||k~_j||, enclosed
   std::int64_t key_norm_at = 0;
   Interval radius{0.0};  ///< max_j ||k~_j - a||: a = 0, or the stored mean (virtual centring)
   std::int64_t radius_at = 0;

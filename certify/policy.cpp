@@ -125,7 +125,16 @@ class NormStabilizer : public FixedStabilizer {
     const Format& f = kernel_.stabilizer.norm;
     Interval b = rounded(up_, f, kernel_query_norm * joined_.kernel_radius, false);
     const double stored = std::fabs(operands_.stored_score_factor());
-    if (stored != 1) b = rounded(up_, f, b * Interval(stored), false);
+    // where a norm may be infinite the kernel may have 0 * inf, which is NaN and passes no gate
+    if (!std::isfinite(kernel_query_norm.hi()) || !std::isfinite(joined_.kernel_radius.hi()) ||
+        !std::isfinite(b.hi())) {
+      return {std::isfinite(b.lo()) ? std::min(b.lo(), (b * Interval(stored)).lo()) : b.lo(),
+              infinity};
+    }
+    if (stored != 1) {  // the constant as it is, or as a number of the norms' format
+      const Interval constant = hull(Interval(stored), rounded(up_, f, Interval(stored), false));
+      b = rounded(up_, f, b * constant, false);
+    }
     return b;
   }
 
@@ -216,7 +225,7 @@ class ClisAlgorithm1 final : public NormStabilizer {
   std::string_view name() const override { return "clis-alg1"; }
   double cap() const override {
     const int keys = ceil_log2(static_cast<std::uint64_t>(std::max<std::int64_t>(1, head_.keys())));
-    const int a = keys + ceil_log2_at_least_one(scan_.v_magnitude);
+    const int a = keys + ceil_log2_at_least_one(scan_.v_real_magnitude);
     // log2 of the largest finite number lies in (emax, emax + 1): floor is emax, and
     // ceil(U_acc - A) is emax + 1 - A
     const int u_exp = kernel_.exp2.result.emax;
@@ -280,7 +289,9 @@ class Clis final : public NormStabilizer {
       kappa += (Interval(error) + Interval(centre_error(largest))) / Interval(largest_norm);
     }
     const Interval nearest(1 - std::ldexp(1.0, -f.precision));
-    kappa = kappa / (Interval(unit.lo()) * nearest);
+    // one rounding of |q| kappa; one more, since a norm just above a power of two rounds by more,
+    // relatively, than the norm 1 does
+    kappa = kappa / (Interval(unit.lo()) * square(nearest));
     kappa_ = rounded(up, f, Interval(kappa.hi()), true).hi();
   }
   std::string_view name() const override { return "clis"; }
@@ -335,7 +346,7 @@ GateNorms norms_of(const HeadScan& scan) {
     return {none, none, none, none, infinity};
   }
   return {scan.radius, scan.query_norm, scan.kernel_query_norm, scan.kernel_radius,
-          scan.v_magnitude};
+          scan.v_real_magnitude};
 }
 
 GateNorms join(const GateNorms& a, const GateNorms& b) {

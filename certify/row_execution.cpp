@@ -149,6 +149,11 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     may_saturate = (log2(most) - log2(Interval(1.0) + eps)).lo();
     saturates =
         (log2(most + Interval(std::ldexp(1.0, f.emax - f.precision))) - log2_kept(eps)).hi();
+    // an infinite E saturates as well
+    const Format& result = kernel.exp2.result;
+    may_saturate = std::min(may_saturate,
+                            (log2(Interval(result.max_finite())) - log2(Interval(1.0) + eps)).lo());
+    saturates = std::min(saturates, (Interval(result.emax + 1) - log2_kept(eps)).hi());
   }
   const Interval unit_error = plus_minus(eps.hi());
   const Interval p_rounding = plus_minus(std::ldexp(1.0, -kernel.p.format.precision));

@@ -74,6 +74,7 @@ std::vector<double> sequential_key_mean(const Head& head, const KernelModel& ker
   const std::int64_t n = real_keys(head);
   std::vector<float> sum(d);
   std::vector<double> lo(d), hi(d), mean(d);
+  if (n == 0) return mean;  // no key: zeros, as Operands has it
   for (std::int64_t j = 0; j < n; ++j) {
     uncentred.key_row(j, lo.data(), hi.data());
     const NearestRounding nearest;

@@ -39,6 +39,17 @@ inline double convert_weight(const WeightStage& p, double x) {
   return r;
 }
 
+/// Sum of a[i] * b[i]; beyond the largest finite number it is infinite (the matrix unit of
+/// simulation.h does not say so).
+inline double added(const Accumulator& unit, const std::vector<double>& a,
+                    const std::vector<double>& b, Random& g) {
+  double special = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) special += std::isfinite(a[i]) ? 0 : a[i] * b[i];
+  if (special != 0) return special;  // infinite or NaN; NaN compares unequal too
+  const double sum = accumulate(unit, a, b, g);
+  return std::fabs(sum) > unit.format.max_finite() ? std::copysign(INFINITY, sum) : sum;
+}
+
 /// How an exp2 unit uses what its contract leaves open.
 enum class Bias : std::uint8_t { nearest, up, down, random, rich, poor };
 
@@ -130,13 +141,13 @@ class SimulatedKernel {
       }
     }
     const std::vector<double>& terms = k_.p.denominator_rounded ? p : e;
-    double l = accumulate(k_.denominator, terms, std::vector<double>(terms.size(), 1.0), g_);
+    double l = added(k_.denominator, terms, std::vector<double>(terms.size(), 1.0), g_);
     std::vector<double> o;
     const std::size_t channels = h_.v[0].size();
     for (std::size_t c = 0; c < channels; ++c) {
       std::vector<double> v(p.size());
       for (std::size_t j = 0; j < n; ++j) v[j] = h_.v[j][c];
-      o.push_back(accumulate(k_.numerator, p, v, g_));
+      o.push_back(added(k_.numerator, p, v, g_));
     }
     finish(row, n, mu, l, o, p);
     return out_;
@@ -180,7 +191,7 @@ class SimulatedKernel {
           }
           return sum;
         }
-        return t == 0 ? accumulate(unit, x, y, g_) : a.add(sum, accumulate(unit, x, y, g_));
+        return t == 0 ? added(unit, x, y, g_) : a.add(sum, added(unit, x, y, g_));
       };
       l = join(sum_l, k_.denominator, l, terms, std::vector<double>(terms.size(), 1.0));
       for (std::size_t c = 0; c < channels; ++c) {
@@ -229,7 +240,7 @@ class SimulatedKernel {
         dot += static_cast<Quad>(q[i]) * static_cast<Quad>(h_.k[j][i]);
       }
       exact_.push_back(static_cast<long double>(dot * static_cast<Quad>(h_.factor)));
-      double s = accumulate(k_.score.accumulator, q, h_.k[j], g_);
+      double s = added(k_.score.accumulator, q, h_.k[j], g_);
       double z = s;
       bool bad = !std::isfinite(s);
       if (k_.score.scale_before_store) {

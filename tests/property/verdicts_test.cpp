@@ -417,6 +417,22 @@ class Run {
     options.eps = pick(g_, std::vector<double>{0x1p-10, 0x1p-10, 0x1p-4, 0x1p-20, 0.5, 1});
     if (chance(g_, 0.1)) options.evaluate_rows = 0;
     eps_ = options.eps;
+    if (std::getenv("SHOW") != nullptr) {
+      std::printf("%s\npolicy %s N %lld d %lld len %lld scale %s\n", text_.c_str(),
+                  std::string(to_text(policy)).c_str(), static_cast<long long>(head_.keys()),
+                  static_cast<long long>(head_.channels()),
+                  static_cast<long long>(head_.visibility.length), head_.scale.text().c_str());
+      const UpwardRounding up;
+      const Operands operands(up, head_, kernel);
+      std::vector<double> row(static_cast<std::size_t>(head_.channels()));
+      for (std::int64_t j = 0; j < std::min<std::int64_t>(4, head_.keys()); ++j) {
+        head_.k.load_row(j, row.data());
+        for (const double x : row) std::printf("%g ", x);
+        std::printf("\n");
+      }
+      for (const Interval& m : operands.stored_mean()) std::printf("[%a,%a] ", m.lo(), m.hi());
+      std::fflush(stdout);
+    }
     report_ = certify_head(head_, kernel, options);
     ++counts[std::string(to_text(policy)) + " " + std::string(to_text(report_.verdict)) +
              (report_.verdict == Verdict::refuted ? " " + report_.binding : "")];
