@@ -113,7 +113,11 @@ Stage score_stages(const UpwardRounding& up, const KernelModel& kernel, std::int
     if (multiplies) {
       multiply();
       s.enter(kernel.exponent.format);
-      if (!kernel.exponent.fused) s.round(kernel.exponent.format, flush, exact_factor);
+      // a power of two keeps every bit, but the exponent's format may not hold those of the store
+      if (!kernel.exponent.fused) {
+        s.round(kernel.exponent.format, flush,
+                exact_factor && holds(kernel.exponent.format, score.store));
+      }
     }
   }
   return s;

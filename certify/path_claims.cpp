@@ -154,6 +154,7 @@ class PathBuilder {
   RowInputs worst_of(std::size_t begin, std::size_t end) const;
   RowFacts bound(const RowInputs& in) const;
   double padded_share(const RowInputs& in) const;
+  Upper<Log2> largest_sum(const Accumulator& accumulator, std::int64_t n, Upper<Log2> term) const;
   Interval log2_kept_below_normal() const;
   void refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const;
   Upper<Relative> lost_by_flush(const RowInputs& in, double log2_least_l) const;
@@ -243,11 +244,6 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   if (k.exponent.fused && c_.operands.stored_score_factor() < 0) {
     top = (Interval(2.0) * reach + Interval(residual)).hi();
   }
-  if (!k.exp2.monotone_at_integers) {  // rescale factors may exceed 1 by the unit's error
-    top = (Interval(top) + Interval(static_cast<double>(rescales(row.visible))) *
-                               log2(Interval(1.0) + Interval(exp2_relative_error(k.exp2).value())))
-              .hi();
-  }
   in.exponent = Upper<Log2>(top);
   // the final m lies within the scores' error of the exact row maximum
   const Interval most = row.centre_score + Interval((factor * row.norm * c_.scan.radius).hi()) +
@@ -302,6 +298,23 @@ Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_leas
                                .hi());
   }
   return Upper<Relative>(std::min(1.0, lost.value()));
+}
+
+/// log2 of the largest partial sum of n terms of at most 2^term each. Rescale factors of a unit
+/// that may exceed E(0) = 1 let terms grow, and sums leave the grid of their terms.
+Upper<Log2> PathBuilder::largest_sum(const Accumulator& accumulator, std::int64_t n,
+                                     Upper<Log2> term) const {
+  const Exp2Unit& unit = c_.kernel.exp2;
+  if (!online_ || unit.monotone_at_integers || unit.max_error_ulps <= 0.5) {
+    return partial_sums(c_.up, accumulator, n, term).log2_largest;
+  }
+  const Interval growth =
+      Interval(static_cast<double>(rescales(n))) *
+          log2(Interval(1.0) + Interval(exp2_relative_error(unit).value())) +
+      log2(Interval(1.0) +
+           Interval(accumulation_error(c_.up, accumulator, n, rescales(n)).value()));
+  return Upper<Log2>(
+      (Interval(term.value()) + log2(Interval(static_cast<double>(n))) + growth).hi());
 }
 
 /// Padded weight as computed over the exact l: pad 2^(0 - mu) / (N 2^(zbar - mu)). mu cancels; what
@@ -359,17 +372,13 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   const Upper<Log2> p = stored_weight(c_.up, k, e);
   facts.weight = Interval(-infinity, p.value());
   const std::int64_t n = added(in.visible);
-  const Upper<Log2> l =
-      partial_sums(c_.up, k.denominator, n, k.p.denominator_rounded ? max(p, e) : e).log2_largest;
+  const Upper<Log2> l = largest_sum(k.denominator, n, k.p.denominator_rounded ? max(p, e) : e);
   facts.denominator = Interval(-infinity, l.value());
   if (c_.scan.v_magnitude > 0) {
     const Interval v = log2(Interval(c_.scan.v_magnitude));
-    const Upper<Log2> exact =
-        partial_sums(c_.up, k.numerator, n, p + Upper<Log2>(v.hi())).log2_largest;
+    const Upper<Log2> exact = largest_sum(k.numerator, n, p + Upper<Log2>(v.hi()));
     const Upper<Log2> power =
-        partial_sums(c_.up, k.numerator, n,
-                     p + Upper<Log2>(ceil_log2_at_least_one(c_.scan.v_magnitude)))
-            .log2_largest;
+        largest_sum(k.numerator, n, p + Upper<Log2>(ceil_log2_at_least_one(c_.scan.v_magnitude)));
     facts.numerator = Interval(-infinity, tighter(exact, power).value());
   } else {
     facts.numerator = Interval(-infinity, -infinity);
@@ -427,7 +436,9 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
   facts.key = run.max_key;
   if (online_) {
     // weights of earlier frames are larger: only the upper end of what is lost carries over
-    facts.lost = Interval(0.0, std::min(facts.lost.hi(), run.lost.hi()));
+    if (!(c_.kernel.p.saturate && facts.weight.hi() > limits_.weight)) {
+      facts.lost = Interval(0.0, std::min(facts.lost.hi(), run.lost.hi()));
+    }
     // the same weights, rescaled and rounded once more a tile
     const Accumulator& l = c_.kernel.denominator;
     const Interval rescaled =

@@ -54,9 +54,21 @@ class NormStabilizer : public FixedStabilizer {
       const std::vector<double> origin(operands.stored_mean().size());
       const Interval centre_norm = distance(up, origin, origin, operands.stored_mean());
       centre_error_per_row_ = [this, centre_norm](const RowScan& row) {
-        return score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
-                           Upper<Absolute>(centre_norm.hi()))
-            .value();
+        // As a score; and as a kernel may compute it beside the loop: products rounded, one after
+        // another, the constant and its multiplication rounded to the accumulator's format.
+        const Format& f = kernel_.score.accumulator.format;
+        const Interval relative(
+            compound_roundings(up_, Upper<Relative>::of(power_of_two(f.log2_unit_roundoff())),
+                               operands_.channels() + 4)
+                .value());
+        const Interval underflow = Interval(static_cast<double>(operands_.channels()) + 1) *
+                                   Interval(underflow_error(f, f.emin <= fp32.emin).value()) *
+                                   (Interval(1.0) + relative);
+        return (Interval(score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
+                                     Upper<Absolute>(centre_norm.hi()))
+                             .value()) +
+                factor_ * (relative * row.norm * centre_norm + underflow) + underflow)
+            .hi();
       };
     } else {
       centre_error_per_row_ = [](const RowScan&) { return 0.0; };
@@ -124,17 +136,15 @@ class NormStabilizer : public FixedStabilizer {
   Interval kernel_bound(const Interval& kernel_query_norm) const {
     const Format& f = kernel_.stabilizer.norm;
     Interval b = rounded(up_, f, kernel_query_norm * joined_.kernel_radius, false);
-    const double stored = std::fabs(operands_.stored_score_factor());
+    // as stored, or rounded to the norms' format before it multiplies
+    const double constant = std::fabs(operands_.stored_score_factor());
+    const Interval stored = hull(Interval(constant), rounded(up_, f, Interval(constant), false));
     // where a norm may be infinite the kernel may have 0 * inf, which is NaN and passes no gate
     if (!std::isfinite(kernel_query_norm.hi()) || !std::isfinite(joined_.kernel_radius.hi()) ||
         !std::isfinite(b.hi())) {
-      return {std::isfinite(b.lo()) ? std::min(b.lo(), (b * Interval(stored)).lo()) : b.lo(),
-              infinity};
+      return {std::isfinite(b.lo()) ? std::min(b.lo(), (b * stored).lo()) : b.lo(), infinity};
     }
-    if (stored != 1) {  // the constant as it is, or as a number of the norms' format
-      const Interval constant = hull(Interval(stored), rounded(up_, f, Interval(stored), false));
-      b = rounded(up_, f, b * constant, false);
-    }
+    if (constant != 1) b = rounded(up_, f, b * stored, false);
     return b;
   }
 

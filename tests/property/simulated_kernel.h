@@ -166,18 +166,18 @@ class SimulatedKernel {
       const std::size_t end = std::min(n, t + tile);
       double top = m;
       for (std::size_t j = t; j < end; ++j) top = std::fmax(top, held_[j]);
-      const double stored = std::fmax(m, round_store(top));
-      double next = stored;
-      if (k_.exponent.fused && h_.multiplies) {
-        next = Arithmetic{k_.score.accumulator.format}.multiply(stored, h_.stored_factor);
-      }
+      // mu is stored in log2 units: the raw maximum of a fused kernel is scaled first
+      const bool scales = k_.exponent.fused && h_.multiplies;
+      const double scaled =
+          scales ? Arithmetic{k_.score.accumulator.format}.multiply(top, h_.stored_factor) : top;
+      const double next = round_store(scaled);
       if (next != mu) {
         const double alpha = t == 0 ? 0 : E(Arithmetic{k_.exponent.format}.add(mu, -next));
         if (alpha > 1) alpha_above_one = true;
         l = sum_l.round(l * alpha);
         for (double& x : o) x = sum_o.round(x * alpha);
       }
-      m = stored;
+      m = top;
       mu = next;
       std::vector<double> p, e;
       weigh(t, end, mu, p, e);
