@@ -364,7 +364,7 @@ class RatioReporter : public benchmark::ConsoleReporter {
     for (const auto& [what, score] : scores_) {
       fmt::print(
           "  {:<44} {:>10.2f} ns/score   time / rigorous {:>9.3f}   rigorous / time {:>7.3f}\n",
-          what, score * 1e9, score / scores_[own], scores_[own] / score);
+          what, score, score / scores_[own], scores_[own] / score);
     }
   }
 

@@ -28,7 +28,7 @@ enum class Rung : std::uint8_t {
   vector,         ///< doubles with a proved error bound
   double_double,  ///< double-double with a proved error bound
   wide,           ///< MPFR at some precision
-  tie,            ///< an exactness criterion: the result is exactly a rounding boundary
+  tie,            ///< known exactly: a rounding boundary by a criterion, or a one-point enclosure
   defined,        ///< by convention: a row without visible keys
   undefined,      ///< a visible operand, or the row's query, is NaN or infinite
   undecided,      ///< not decided at the largest precision

@@ -59,14 +59,23 @@ struct LadderLoops {
   static void measure(const double* x, std::int64_t count, double* squares, double* least,
                       double* most) {
     const Double infinity = Simd::set(__builtin_inf()), zero = Simd::set(0.0);
-    Double sum = zero, small = infinity, large = zero;
+    Double sum = zero, small = infinity, large = zero, sum_2 = zero, small_2 = infinity,
+           large_2 = zero;
+    const auto take = [&](const double* at, Double& s, Double& least_of, Double& most_of) {
+      const Double a = Simd::abs(Simd::load(at));
+      s = multiply_add(a, a, s);
+      least_of = Simd::min(least_of, Simd::select(Simd::equal(a, zero), infinity, a));
+      most_of = Simd::max(most_of, a);
+    };
     std::int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-      const Double a = Simd::abs(Simd::load(x + i));
-      sum = multiply_add(a, a, sum);
-      small = Simd::min(small, Simd::select(Simd::equal(a, zero), infinity, a));
-      large = Simd::max(large, a);
+    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+      take(x + i, sum, small, large);
+      take(x + i + lanes, sum_2, small_2, large_2);
     }
+    for (; i + lanes <= count; i += lanes) take(x + i, sum, small, large);
+    sum = Simd::add(sum, sum_2);
+    small = Simd::min(small, small_2);
+    large = Simd::max(large, large_2);
     double sums[lanes], smalls[lanes], larges[lanes];
     Simd::store(sums, sum);
     Simd::store(smalls, small);
@@ -301,25 +310,43 @@ struct LadderLoops {
     });
   }
 
+  /// Chains of value_chain products, summed in registers: depth value_chain + 2 in a tile.
   static void values(const double* p, const double* v_tile, std::int64_t channels4, double* o) {
-    constexpr int width = static_cast<int>(channel_group);
+    constexpr int width = Vectors <= 2 ? 4 : 2;  // channels at a time; what registers allow
+    static_assert(channel_group % width == 0 && tile_keys % value_chain == 0);
     for (std::int64_t c = 0; c < channels4; c += width) {
-      const double* value = v_tile + c * tile_keys;
-      Double a[width][Vectors];
+      const double* value =
+          v_tile + c / channel_group * channel_group * tile_keys + c % channel_group;
+      Double total[width][Vectors];
 #pragma GCC unroll 8
       for (int i = 0; i < width; ++i) {
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) a[i][v] = Simd::set(0.0);
+        for (int v = 0; v < Vectors; ++v) total[i][v] = Simd::set(0.0);
       }
-      for (std::int64_t j = 0; j < tile_keys; ++j) {
-        Double x[Vectors];
-#pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) x[v] = Simd::load(p + j * rows + v * lanes);
+      for (std::int64_t first = 0; first < tile_keys; first += value_chain) {
+        Double a[width][Vectors];
 #pragma GCC unroll 8
         for (int i = 0; i < width; ++i) {
-          const Double b = Simd::set(value[j * width + i]);
 #pragma GCC unroll 8
-          for (int v = 0; v < Vectors; ++v) a[i][v] = multiply_add(b, x[v], a[i][v]);
+          for (int v = 0; v < Vectors; ++v) a[i][v] = Simd::set(0.0);
+        }
+        for (std::int64_t j = first; j < first + value_chain; ++j) {
+          Double x[Vectors];
+#pragma GCC unroll 8
+          for (int v = 0; v < Vectors; ++v) x[v] = Simd::load(p + j * rows + v * lanes);
+#pragma GCC unroll 8
+          for (int i = 0; i < width; ++i) {
+            const Double b = Simd::set(value[j * channel_group + i]);
+#pragma GCC unroll 8
+            for (int v = 0; v < Vectors; ++v) a[i][v] = multiply_add(b, x[v], a[i][v]);
+          }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < width; ++i) {
+#pragma GCC unroll 8
+          for (int v = 0; v < Vectors; ++v) {
+            total[i][v] = Simd::add(total[i][v], a[i][v]);
+          }
         }
       }
 #pragma GCC unroll 8
@@ -327,7 +354,7 @@ struct LadderLoops {
 #pragma GCC unroll 8
         for (int v = 0; v < Vectors; ++v) {
           double* at = o + (c + i) * rows + v * lanes;
-          Simd::store(at, Simd::add(a[i][v], Simd::load(at)));
+          Simd::store(at, Simd::add(total[i][v], Simd::load(at)));
         }
       }
     }

@@ -9,6 +9,9 @@ namespace headroom {
 extern const LadderKernels ladder_kernels_portable;
 extern const LadderKernels ladder_kernels_avx2;
 extern const LadderKernels ladder_kernels_avx512;
+extern const LadderKernels ladder_kernels_small_portable;
+extern const LadderKernels ladder_kernels_small_avx2;
+extern const LadderKernels ladder_kernels_small_avx512;
 extern const PairKernels pair_kernels_portable;
 extern const PairKernels pair_kernels_avx2;
 extern const PairKernels pair_kernels_avx512;
@@ -23,6 +26,18 @@ const LadderKernels& ladder_kernels(InstructionSet set) {
       break;
   }
   return ladder_kernels_portable;
+}
+
+const LadderKernels& small_ladder_kernels(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::avx512:
+      return ladder_kernels_small_avx512;
+    case InstructionSet::avx2:
+      return ladder_kernels_small_avx2;
+    case InstructionSet::portable:
+      break;
+  }
+  return ladder_kernels_small_portable;
 }
 
 const PairKernels& pair_kernels(InstructionSet set) {

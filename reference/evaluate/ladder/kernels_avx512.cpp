@@ -7,6 +7,11 @@ extern const LadderKernels ladder_kernels_avx512;
 const LadderKernels ladder_kernels_avx512 =
     LadderLoops<Avx512, 4, 6>::kernels(InstructionSet::avx512);
 
+// One register of rows: for heads of few queries.
+extern const LadderKernels ladder_kernels_small_avx512;
+const LadderKernels ladder_kernels_small_avx512 =
+    LadderLoops<Avx512, 1, 12>::kernels(InstructionSet::avx512);
+
 extern const PairKernels pair_kernels_avx512;
 const PairKernels pair_kernels_avx512 = PairLoops<Avx512>::kernels;
 

@@ -20,11 +20,11 @@
 //  * Weights p_j = P_j (1 + e_j), P_j = 2^(t_j - m): |e_j| <= eps = exp2_relative_error_bound plus
 //    ln 2 times the exponent's error (times 1 + 2^-9, that being below 2^-10); keys with inexact
 //    scores have delta more. Below 2^-1022: 2^-1074 absolute.
-//  * l: sums of 16, of 3 in a tile, of 8 tiles, of groups: gamma_n with n = 16 + 3 + 8 + groups.
-//    Outputs: 48 (49 unfused) + 8 + groups. With S = sum p_j, A = sum p_j |v_j|, F and F_v the same
-//    over inexact keys:  |l^ - l| <= gamma S + (eps S + delta F) (1 + 2 (eps + delta)), |o^ - o| <=
-//    gamma A + (eps A + delta F_v) (1 + 2 (eps + delta)), and A <= min(S vmax, |p| |v|), F <=
-//    min(S, |p| sqrt(count)), F_v <= min(S vmax, |p| |v_F|).
+//  * l and outputs: sums of 16 (17 roundings where products are not fused), of 3 in a tile, of 16
+//    tiles, of groups: gamma_n with n = 16 + 3 + 16 + groups + 2. With S = sum p_j, A = sum p_j
+//    |v_j|, F and F_v the same over inexact keys:  |l^ - l| <= gamma S + (eps S + delta F) (1 + 2
+//    (eps + delta)), |o^ - o| <= gamma A + (eps A + delta F_v) (1 + 2 (eps + delta)), and A <=
+//    min(S vmax, |p| |v|), F <= min(S, |p| sqrt(count)), F_v <= min(S vmax, |p| |v_F|).
 //  * Shifts m are integers, and rescaling by 2^(m - m') is exact but for underflow. When the
 //    greatest exponent exceeds m by 400 the row is rescaled, so nothing overflows; at the end
 //    m <= greatest + 1, so l >= 2^-1.1 and everything that underflowed, below 2^-900 in all, is
@@ -57,7 +57,7 @@ constexpr double largest_bias = 0x1p17;
 constexpr double headroom_above_shift = 400;
 /// Reaches are quarter bits, clamped to [0, reach_limit].
 constexpr int reach_limit = 4 * 53 + 1;
-constexpr int tiles_in_group = 8;
+constexpr int tiles_in_group = 16;
 /// Everything that underflow can take from one key, relative to l >= 2^-1.1, with room.
 constexpr double underflow_per_key = 0x1p-900;
 /// Rows of which more than one in this many keys have inexact scores take split products.
@@ -175,7 +175,7 @@ VectorRung::VectorRung(const AttentionProblem& problem, InstructionSet set)
   }
   // operands of more than 11 bits are hardly ever on a common grid
   split_all_ = problem.q.format().precision + problem.k.format().precision > 24;
-  measure_keys();
+  measure_keys(false);
 }
 
 void VectorRung::load(const Matrix& m, std::int64_t row, double* out) const {
@@ -202,7 +202,7 @@ VectorRung::Reach VectorRung::reach(const Format& format, const double* x) const
   return r;
 }
 
-void VectorRung::measure_keys() {
+void VectorRung::measure_keys(bool check_values) {
   const auto columns = static_cast<std::size_t>(dv4_);
   constexpr std::size_t reaches = reach_limit + 1;
   reach_count_.assign(reaches + 1, 0);
@@ -214,10 +214,14 @@ void VectorRung::measure_keys() {
   for (std::int64_t j = keys_.begin; j < keys_.end; ++j) {
     load(problem_->k, j, key.data());
     load(problem_->v, j, value.data());
-    double value_squares, unused;
     const Reach r = this->reach(format, key.data());
-    kernels_->measure(value.data(), dv_, &value_squares, &unused, &unused);
-    if (!r.finite || !std::isfinite(value_squares)) {
+    bool finite = r.finite;
+    if (check_values) {
+      double value_squares, unused;
+      kernels_->measure(value.data(), dv_, &value_squares, &unused, &unused);
+      finite = finite && std::isfinite(value_squares);
+    }
+    if (!finite) {
       if (bad_.empty()) bad_.assign(static_cast<std::size_t>(problem_->keys()), 0);
       bad_[static_cast<std::size_t>(j)] = 1;
       continue;
@@ -227,6 +231,14 @@ void VectorRung::measure_keys() {
     reach_norm_[reach] = std::max(reach_norm_[reach], r.norm);
     key_norm_ = std::max(key_norm_, r.norm);
     kernels_->absorb(value.data(), dv_, vmax_.data(), &squares[reach * columns]);
+  }
+  // a NaN or an infinity in V stays in the sums; only then is each value row looked at
+  const bool all_finite =
+      std::all_of(squares.begin(), squares.end(), [](double x) { return std::isfinite(x); });
+  if (!all_finite && !check_values) {
+    bad_.clear();
+    key_norm_ = 0;
+    return measure_keys(true);
   }
   // suffixes; every value bound is inflated over the whole number of additions
   const auto n = static_cast<double>(keys_.count());
@@ -319,7 +331,9 @@ struct VectorRung::Block {
 
 RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
   const AttentionProblem& p = *problem_;
-  const LadderKernels& kernel = *kernels_;
+  const LadderKernels& small = small_ladder_kernels(kernels_->set);
+  const bool few = static_cast<std::int64_t>(rows.size()) <= small.panel_rows;
+  const LadderKernels& kernel = few ? small : *kernels_;
   const std::int64_t height = kernel.panel_rows;
   const std::size_t n_rows = rows.size();
   RowEnclosures out;
@@ -567,7 +581,7 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
   const auto groups = static_cast<double>(tiles / tiles_in_group + 1);
   const double gamma_l =
       gamma(weight_chain + tile_keys / weight_chain + tiles_in_group + groups + 2);
-  const double gamma_o = gamma(tile_keys + 1 + tiles_in_group + groups + 2);
+  const double gamma_o = gamma(value_chain + tile_keys / value_chain + tiles_in_group + groups + 2);
   const auto n_keys = static_cast<double>(span.end > span.begin ? span.end - span.begin : 0) + 8;
   const Buffer lo(dv4_ * height), hi(dv4_ * height), extra(dv4_ * height);
   for (Block::Panel& panel : block.panels) {

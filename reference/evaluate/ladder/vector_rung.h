@@ -74,7 +74,7 @@ class VectorRung {
   struct RowFacts;
   struct Block;
 
-  void measure_keys();
+  void measure_keys(bool check_values);
   RowFacts facts_of(std::int64_t row, double* query) const;
 
   const AttentionProblem* problem_;

@@ -441,7 +441,9 @@ struct WideRow::State {
       mpfr_ptr lo = &e.raw()->left;
       mpfr_ptr hi = &e.raw()->right;
       if (mpfr_nan_p(lo) || mpfr_nan_p(hi)) continue;
-      if (const auto code = common_code(target, lo, hi)) return {*code, Rung::wide};
+      if (const auto code = common_code(target, lo, hi)) {
+        return {*code, mpfr_equal_p(lo, hi) ? Rung::tie : Rung::wide};
+      }
       if (mpfr_sgn(lo) <= 0 && mpfr_sgn(hi) >= 0) {
         if (zero_compared) continue;
         zero_compared = true;

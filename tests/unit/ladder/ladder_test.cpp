@@ -109,6 +109,17 @@ std::uint64_t expected_lse(const OracleRow& exact, const LadderOptions& o) {
   return rounded_oracle(o.lse, o.lse_base == LseBase::two ? exact.lse2 : exact.lse);
 }
 
+/// What a failing head is made of.
+std::string describe(const AttentionProblem& p) {
+  return "scale " + p.scale.text() + ", mask " + to_text(p.visibility.kind) + " of " +
+         std::to_string(p.visibility.length) + (p.window ? ", window" : "") +
+         (p.query_segments.empty() ? "" : ", segments") + (p.mask.empty() ? "" : ", boolean") +
+         (p.bias ? ", bias" : "") + (p.softcap ? ", softcap" : "") +
+         (p.sink ? ", sink " + std::to_string(*p.sink) : "") + ", " +
+         std::string(p.q.format().name);
+}
+std::string digits(const Real& x) { return x.str(60, std::ios_base::scientific); }
+
 /// Compares every element of every row.
 void expect_bits(const AttentionProblem& p, const LadderOptions& options,
                  const std::vector<OracleRow>& exact, const std::string& what) {
@@ -120,11 +131,13 @@ void expect_bits(const AttentionProblem& p, const LadderOptions& options,
       ASSERT_EQ(r.output_code(i, c), rounded_oracle(options.output, o))
           << what << " row " << i << " channel " << c << " of " << p.queries() << " x " << p.keys()
           << " x " << p.channels() << ", to " << options.output.format.name << ", "
-          << name(options.instruction_set);
+          << name(options.instruction_set) << "; " << describe(p) << "; exactly " << digits(o);
     }
     ASSERT_EQ(r.lse_code(i), expected_lse(exact[i], options))
         << what << " row " << i << " LSE of " << p.queries() << " x " << p.keys() << ", to "
-        << options.lse.format.name;
+        << options.lse.format.name << " in direction " << int(options.lse.rounding) << "; "
+        << describe(p) << "; exactly "
+        << digits(options.lse_base == LseBase::two ? exact[i].lse2 : exact[i].lse);
   }
   // Undecided only where no criterion is known and the value is a tie.
   if (!p.softcap) {
