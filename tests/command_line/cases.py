@@ -69,6 +69,116 @@ case("limits-negative-keys", ["limits", "--keys", "-4"], 2, err=r"--keys")
 case("limits-keys-not-a-number", ["limits", "--keys", "many"], 2, err=r"--keys.*many")
 
 # certify
-case("certify-no-arguments", ["certify"], 2)
-case("certify-no-such-file", ["certify", "no/such.safetensors", "--kernel", "hopper"], 2,
-     err=r"no/such\.safetensors")
+ROPE = "examples/heads/ropegpt_layer1_bf16.safetensors"
+TOY = "examples/heads/toydit_layer2_f16.safetensors"
+ONE_SIDED = ["certify", "examples/heads/one_sided_gate_bf16.safetensors", "--kernel",
+             "examples/kernels/one-sided.toml", "--scale-log2", "1"]
+
+
+def certify(name, arguments, code, **expectations):
+    case("certify-" + name, ["certify", *arguments], code, **expectations)
+
+
+certify("no-arguments", [], 2)
+certify("no-such-file", ["no/such.safetensors", "--kernel", "hopper"], 2,
+        err=r"no/such\.safetensors")
+certify("no-kernel", [ROPE], 2, err=r"--kernel is required")
+# exit codes: 0 all certified, 1 refuted or fallback, 3 undecided
+certify("certified", [ROPE, "--kernel", "hopper"], 0,
+        has=["4 certified, 0 fallback, 0 undecided, 0 refuted", "scale 0.125 (metadata), mask "
+             "causal (metadata): 4 heads", "assumed:", "layer1.3"])
+certify("fallback", [ROPE, "--kernel", "hopper", "--policy", "fixed-m", "--scale", "8"], 1,
+        has=["0 certified, 4 fallback, 0 undecided, 0 refuted", "scale 8 (option)"])
+certify("fallback-accepted", [ROPE, "--kernel", "hopper", "--policy", "fixed-m", "--scale", "8",
+                              "--accept-fallback"], 0, has=["4 fallback"])
+# the head of example E: 20.9 % of the mass is lost behind the one-sided gate of 232 at C = 107
+case("certify-refuted", [*ONE_SIDED, "--policy", "fixed-m-n"], 1,
+     has=["refuted", "mass.lost", "0 certified, 0 fallback, 0 undecided, 1 refuted"])
+case("certify-refuted-is-not-accepted", [*ONE_SIDED, "--policy", "fixed-m-n", "--accept-fallback"],
+     1, has=["1 refuted"])
+case("certify-refuted-json", [*ONE_SIDED, "--policy", "fixed-m-n", "--json"], 1,
+     json=lambda value: value["exit_code"] == 1 and value["heads"][0]["verdict"] == "refuted"
+     and value["heads"][0]["head"]["scale"] == "log2:1"
+     and any(claim["id"] == "mass.lost" and claim["outcome"] == "fails"
+             and abs(float.fromhex(claim["value"][0]) - 0.209) < 1e-3
+             for claim in value["heads"][0]["claims"]))
+case("certify-sound-gate", [*ONE_SIDED], 0, has=["1 certified", "gate.conservative"])
+certify("undecided", [TOY, "--kernel", "hopper", "--cast", "rne", "--max-error", "0.000001"], 3,
+        has=["2 undecided", "output.error", "cast to bf16 (rne)"])
+certify("max-error", [TOY, "--kernel", "hopper", "--cast", "rne", "--max-error", "1/8"], 0,
+        has=["2 certified"])
+# the worst verdict decides: heads of different files
+certify("several-files", [ROPE, "examples/heads/one_sided_gate_bf16.safetensors", "--kernel",
+                          "examples/kernels/one-sided.toml", "--scale-log2", "1", "--policy",
+                          "fixed-m-n", "--mask", "none"], 1, has=["1 refuted"])
+certify("default-scale", ["examples/heads/one_sided_gate_bf16.safetensors", "--kernel",
+                          "examples/kernels/one-sided.toml"], 0,
+        has=["scale 1/sqrt(3) (default)"])
+certify("online", [ROPE, "--kernel", "hopper", "--policy", "online"], 0, has=["4 certified"])
+certify("claims", [ROPE, "--kernel", "hopper", "--heads", "layer1:2", "--claims"], 0,
+        has=["1 certified", "layer1.2", "exponent.upper", "l.nonzero", "mass.lost",
+             "reported", "lse.error"])
+certify("json", [ROPE, "--kernel", "hopper", "--json"], 0,
+        json=lambda value: value["schema"] == "headroom-certify/1" and value["exit_code"] == 0
+        and values("heads", "*", "verdict")(value) == ["certified"] * 4
+        and values("heads", "*", "head", "query_head")(value) == [0, 1, 2, 3]
+        and values("heads", "*", "schema")(value) == ["headroom-certificate/1"] * 4
+        and values("heads", "*", "scale_source")(value) == ["metadata"] * 4)
+certify("certificates", [ROPE, "--kernel", "hopper", "--heads", "layer1.*:0,2-3", "--certificates",
+                         "{tmp}/new/folder"], 0,
+        files=[f"new/folder/ropegpt_layer1_bf16:layer1.{head}.json" for head in (0, 2, 3)])
+certify("certificates-of-refuted-heads", [*ONE_SIDED[1:], "--policy", "fixed-m-n",
+                                          "--certificates", "{tmp}"], 1,
+        files=["one_sided_gate_bf16:0.json"])
+certify("certificates-into-a-file", [ROPE, "--kernel", "hopper", "--certificates", ROPE], 2,
+        err=r"--certificates .*cannot make this folder")
+certify("heads-list", [ROPE, "--kernel", "hopper", "--heads", "layer1:0,2"], 0,
+        has=["2 certified", "layer1.0", "layer1.2"])
+certify("heads-glob", [ROPE, "--kernel", "hopper", "--heads", "lay*"], 0, has=["4 certified"])
+certify("heads-no-match", [ROPE, "--kernel", "hopper", "--heads", "encoder*"], 2,
+        err=r"--heads 'encoder\*'.*layer1\.")
+certify("heads-no-such-head", [ROPE, "--kernel", "hopper", "--heads", "layer1:7"], 2,
+        err=r"head 7.*0 to 3")
+certify("heads-bad-list", [ROPE, "--kernel", "hopper", "--heads", "layer1:x"], 2, err=r"--heads")
+certify("names-no-match", [ROPE, "--kernel", "hopper", "--q", "query"], 2, err=r"layer1\.")
+certify("kernel-file", [ROPE, "--kernel", "examples/kernels/hopper-tiled.toml", "--heads",
+                        "layer1:0"], 0, has=["1 certified"])
+certify("unknown-kernel", [ROPE, "--kernel", "blackwell"], 2, err=r"blackwell.*tpu7x.*hopper")
+certify("kernel-is-a-folder", [ROPE, "--kernel", "examples"], 2, err=r"examples")
+certify("kernel-is-no-kernel", [ROPE, "--kernel", "examples/heads/README.md"], 2,
+        err=r"examples/heads/README\.md:\d+:\d+: ")
+certify("unknown-policy", [ROPE, "--kernel", "hopper", "--policy", "CLIS"], 2,
+        err=r"--policy.*'CLIS'.*clis, clis-alg1, fixed-m, fixed-m-n, online")
+for bad in ("0", "-0.5", "nan", "inf", "abc", "", "1e-99999"):
+    certify(f"eps-{bad or 'empty'}", [ROPE, "--kernel", "hopper", f"--eps={bad}"], 2, err=r"--eps")
+certify("eps-exact", [ROPE, "--kernel", "hopper", "--eps", "2^-20", "--heads", "layer1:0"], 0,
+        has=["eps 2^-20"])
+certify("bad-max-error", [ROPE, "--kernel", "hopper", "--max-error", "-1"], 2, err=r"--max-error")
+certify("bad-scale", [ROPE, "--kernel", "hopper", "--scale", "nan"], 2, err=r"scale.*nan")
+certify("two-scales", [ROPE, "--kernel", "hopper", "--scale", "1", "--scale-log2", "1"], 2,
+        err=r"--scale")
+certify("unknown-mask", [ROPE, "--kernel", "hopper", "--mask", "diagonal"], 2,
+        err=r"'diagonal'.*causal-bottom-right")
+certify("layout-of-rank-3", [ROPE, "--kernel", "hopper", "--layout", "sideways"], 2,
+        err=r"layout.*sideways")
+certify("cast-required", [TOY, "--kernel", "hopper"], 2,
+        err=r"layer2\.q.*fp16.*bf16.*--cast rne")
+certify("unknown-cast", [TOY, "--kernel", "hopper", "--cast", "up"], 2, err=r"--cast.*'up'.*rne")
+certify("lengths", [ROPE, "--kernel", "hopper", "--lengths", "100", "--heads", "layer1:0", "--json"],
+        0, json=lambda value: values("heads", "*", "head", "length")(value) == [100]
+        and values("heads", "*", "values", "most_visible")(value) == [100])
+certify("lengths-too-long", [ROPE, "--kernel", "hopper", "--lengths", "1025"], 2,
+        err=r"--lengths.*1025.*1024")
+certify("lengths-negative", [ROPE, "--kernel", "hopper", "--lengths", "-1"], 2, err=r"lengths")
+certify("folder-for-file", ["examples/heads", "--kernel", "hopper"], 2, err=r"is a directory")
+certify("no-tensors", ["examples/heads/README.md", "--kernel", "hopper"], 2, err=r"README\.md")
+certify("two-npy", ["q.npy", "k.npy", "--kernel", "hopper"], 2, err=r"three: Q, K and V")
+certify("four-npy", ["q.npy", "k.npy", "v.npy", "w.npy", "--kernel", "hopper"], 2, err=r"three")
+certify("npy-and-safetensors", ["q.npy", "k.npy", ROPE, "--kernel", "hopper"], 2, err=r"three")
+certify("missing-npy", ["q.npy", "k.npy", "v.npy", "--kernel", "ieee-fp32"], 2, err=r"q\.npy")
+certify("bad-rows", [ROPE, "--kernel", "hopper", "--evaluate-rows", "-1"], 2,
+        err=r"--evaluate-rows")
+certify("bad-threads", [ROPE, "--kernel", "hopper", "--threads", "many"], 2, err=r"--threads")
+certify("one-thread", [ROPE, "--kernel", "hopper", "--threads", "1", "--evaluate-rows", "0"], 0,
+        has=["4 certified"])
+certify("line-feed-in-a-name", ["no\nsuch", "--kernel", "hopper"], 2, err=r"no\\x0asuch")

@@ -78,8 +78,7 @@ mutation("published-cap-at-most-for-less", "certify/policy.cpp",
          "    return std::min(u_exp, u_acc - a - 1);\n", "    return std::min(u_exp, u_acc - a);\n",
          WEAKENINGS, "*PublishedCap*")
 mutation("published-cap-without-V", "certify/policy.cpp",
-         "    const int a = keys + ceil_log2_at_least_one(scan_.v_magnitude);\n",
-         "    const int a = keys;\n", WEAKENINGS, "*PublishedCap*")
+         "const int a = keys + ceil", "const int a = keys + 0 * ceil", WEAKENINGS, "*PublishedCap*")
 mutation("sound-gate-without-guard-bits", "certify/policy.cpp",
          " - Interval(guard_bits(up_, eps_).value()) +\n", " - Interval(0.0) +\n", WEAKENINGS, "*LostMassAtTheExtremalRow*")
 mutation("sound-gate-without-score-error", "certify/policy.cpp",
