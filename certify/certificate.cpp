@@ -95,6 +95,7 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   if (report.has_gate) {
     gate["stabilizer"] = to_text(report.policy);
     gate["C"] = hex_float(report.cap);
+    if (report.policy == Policy::clis) gate["kappa"] = hex_float(report.kappa);
     gate["value"] = interval_json(report.gate_value);
     gate["limit"] = hex_float(report.gate_limit);
     gate["accepts"] = report.gate_accepts == Tri::yes  ? "yes"

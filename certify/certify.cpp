@@ -141,6 +141,7 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
       make_fixed_stabilizer(up, options.policy, head, kernel, operands, scan, joined, options.eps);
   report.stabilizer = std::string(stabilizer->name());
   report.cap = stabilizer->cap();
+  report.kappa = stabilizer->kappa();
   report.has_gate = true;
   const FixedStabilizer::Gate gate = stabilizer->gate();
   report.gate_value = gate.value;

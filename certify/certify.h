@@ -39,6 +39,7 @@ struct HeadReport {
   /// The gate before the loop; empty name for `online`.
   std::string stabilizer;  ///< of the path that `claims` are about
   double cap = 0;          ///< C
+  double kappa = 0;        ///< clis: the slope of mu in the kernel's norm of q~; else 0
   bool has_gate = false;
   Interval gate_value{0.0};
   double gate_limit = 0;

@@ -305,6 +305,7 @@ class Clis final : public NormStabilizer {
     kappa_ = rounded(up, f, Interval(kappa.hi()), true).hi();
   }
   std::string_view name() const override { return "clis"; }
+  double kappa() const override { return kappa_; }
   double cap() const override { return cap_; }
 
   /// The certificate is the gate: the sound one.

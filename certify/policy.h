@@ -51,6 +51,9 @@ class FixedStabilizer {
     std::int64_t row = -1;  ///< where the value is largest, if it is made row by row
   };
   virtual Gate gate() const = 0;
+  /// `clis`: kappa, the slope that the kernel multiplies its own norm of q~_i with (in its norm
+  /// format): the radius and all error of scores and norms. 0 for policies without a table.
+  virtual double kappa() const { return 0; }
   /// The sound one-sided gate for this stabilizer at its own C (DESIGN.md, "The sound gate"):
   /// max_i (mu_i + C + e_i - zbar_i) <= C - L - D(eps) - log2(1 / (1 - exp2 error)).
   virtual Gate sound_gate() const = 0;
