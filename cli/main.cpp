@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   headroom::cli::add_certify(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
+  headroom::cli::add_reference(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
