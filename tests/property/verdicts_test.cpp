@@ -2,7 +2,9 @@
 // policy. A certificate is checked against what the simulated kernel gives, a refutation has to be
 // seen, claims have to bound what is simulated.
 //
-// usage: verdicts_test [heads [first seed]]; prints violations, exit status 1 if there are any.
+// usage: verdicts_test [heads [first seed [more seeds...]]]; prints violations, exit status 1 if
+// there are any. VERBOSE=1 adds the kernel and the claims of a violation, SHOW=1 those of every
+// head.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -641,7 +643,10 @@ int main(int argc, char** argv) {
   using headroom::simulation::Run;
   const long heads = argc > 1 ? std::atol(argv[1]) : 2000;
   const long first = argc > 2 ? std::atol(argv[2]) : 1;
-  for (long seed = first; seed < first + heads; ++seed) {
+  std::vector<long> seeds;
+  for (long seed = first; seed < first + heads; ++seed) seeds.push_back(seed);
+  for (int i = 3; i < argc; ++i) seeds.push_back(std::atol(argv[i]));
+  for (const long seed : seeds) {
     current_seed = seed;
     Run(static_cast<std::uint64_t>(seed)).go();
   }
