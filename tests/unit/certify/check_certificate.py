@@ -150,7 +150,7 @@ def check_consistency(certificate):
     require(certificate["path"] in (certificate["policy"], "online", ""), "path")
     gate = certificate["gate"]
     if gate is not None:
-        has_keys(gate, GATE, ["kernel_value", "note"], "gate")
+        has_keys(gate, GATE, ["kappa", "kernel_value", "note"], "gate")
         lo, hi = map(number, gate["value"])
         limit = number(gate["limit"])
         require(lo <= hi, "gate value")
