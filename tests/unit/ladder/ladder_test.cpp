@@ -102,6 +102,7 @@ bool within_oracle(const AttentionProblem& p) {
       hi = std::max(hi, x);
     }
     if (hi - lo > 300 || hi > 1e15 || lo < -1e15) return false;
+    if (p.softcap && (hi > 300 || lo < -300)) return false;  // 1 - tanh would be beyond it
   }
   return true;
 }
