@@ -223,10 +223,12 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   if (k.exponent.fused && c_.operands.stored_score_factor() != 1) {
     residual = half_ulp(k.score.accumulator.format);
   }
-  // the maximum is one of scores in the store format, or in the exponent's once scaled there
-  const bool scaled_last =
-      !k.score.scale_before_store && !k.exponent.fused && c_.operands.stored_score_factor() != 1;
-  const Format& held = scaled_last ? k.exponent.format : k.score.store;
+  // The maximum is one of scores in the store format, in the exponent's once scaled there, or a
+  // product in the accumulator's if the exponent is fused.
+  const bool scaled_last = !k.score.scale_before_store && c_.operands.stored_score_factor() != 1;
+  const Format& held = !scaled_last       ? k.score.store
+                       : k.exponent.fused ? k.score.accumulator.format
+                                          : k.exponent.format;
   if (k.stabilizer.store.precision < held.precision ||
       k.stabilizer.store.least_exponent() > held.least_exponent()) {
     const double roundings = k.stabilizer.round_up ? 2 : 1;  // half an ulp, or all of it
