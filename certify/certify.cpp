@@ -198,9 +198,12 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
       return report;
     }
     report.gate_accepts = Tri::no;
-    if (const Claim* claim = binding_claim(fixed.claims, ClaimOutcome::fails)) {
+    // Name the claim behind the gate's refusal; the gate's own claim is only its sum.
+    report.gate_note = fixed.claims.back().id;
+    const std::vector<Claim> behind(fixed.claims.begin(), fixed.claims.end() - 1);
+    if (const Claim* claim = binding_claim(behind, ClaimOutcome::fails)) {
       report.gate_note = claim->id;
-    } else if (const Claim* open = binding_claim(fixed.claims, ClaimOutcome::unknown)) {
+    } else if (const Claim* open = binding_claim(behind, ClaimOutcome::unknown)) {
       report.gate_note = open->id;
     }
     report.fixed_claims = std::move(fixed.claims);
