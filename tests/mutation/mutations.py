@@ -109,6 +109,11 @@ mutation("cap-without-V", "certify/policy.cpp",
          "    const Upper<Log2> product(stored_weight(up, kernel, weight).value() + "
          "0 * value_exponent);\n", WEAKENINGS, "*ValuesThatAreNoPowersOfTwo*")
 
+mutation("sound-gate-without-denominator-flush", "certify/policy.cpp",
+         "flush_exponent(kernel_.denominator.format, kernel_.denominator.flush_to_zero)});\n",
+         "flush_exponent(kernel_.denominator.format, false)});\n",
+         WEAKENINGS, "*DenominatorThatFlushes*")
+
 # One pass over the head --------------------------------------------------------------------------
 
 mutation("padding-not-counted", "certify/head_scan.cpp",
@@ -153,7 +158,7 @@ mutation("reciprocal-one-binade-high", "certify/path_claims.cpp",
 mutation("denominator-flush-ignored", "certify/path_claims.cpp",
          "flush_exponent(kernel.denominator.format, kernel.denominator.flush_to_zero)});\n",
          "flush_exponent(kernel.denominator.format, false)});\n",
-         WEAKENINGS, "*LostMassAtTheExtremalRow*")
+         WEAKENINGS, "*DenominatorThatFlushes*")
 mutation("exponent-of-padding-forgotten", "certify/path_claims.cpp",
          "      c_.scan.padding_keys > 0 ? max(run.max_exponent, -in.mu) : run.max_exponent;\n",
          "      run.max_exponent;\n", WEAKENINGS, "*PaddingThatIsAdded*")
@@ -165,7 +170,7 @@ mutation("exponent-rounding-dropped", "certify/row_execution.cpp",
          "  const double error_bound = (Interval(score_error) + Interval(0.0) * "
          "exponent_rounding).hi();\n", ROWS)
 mutation("saturated-mass-kept", "certify/row_execution.cpp",
-         "    if (flushed || exponent.lo() > saturates) {\n", "    if (flushed) {\n", ROWS)
+         "  if (kernel.p.saturate) {\n", "  if (false) {\n", ROWS)
 mutation("flush-threshold-without-rounding", "certify/row_execution.cpp",
          "  const double slack = ftz ? std::ldexp(1.0, 2 - format.precision) : 1.0;\n",
          "  const double slack = 0;\n  (void)ftz;\n", ROWS)

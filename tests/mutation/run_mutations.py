@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Seeded weakenings: every one of them must make a test fail.
 
-    run_mutations.py ROOT [--work FOLDER] [--keep] [--list] [NAME...]
+    run_mutations.py [--work FOLDER] [--list] ROOT [NAME...]
 
 Copies the tree that git knows (changed and new files included) to a scratch folder, builds the test
 programs that the table (mutations.py) names and sees them pass; then, one mutation at a time, puts
@@ -55,7 +55,10 @@ def fails(folder, target, arguments):
     text = done.stdout.decode(errors="replace")
     failed = [line.split("]")[1].split("(")[0].strip()
               for line in text.splitlines() if line.startswith("[  FAILED  ] ") and "." in line]
-    return done.returncode != 0, (failed[0] if failed else f"exit {done.returncode}")
+    # a program that died names only the test that it had begun
+    begun = [line.split("]")[1].strip() for line in text.splitlines() if line.startswith("[ RUN ")]
+    died = f"{begun[-1] if begun else 'no test'}, exit {done.returncode}"
+    return done.returncode != 0, failed[0] if failed else died
 
 
 def arguments_of(tests):

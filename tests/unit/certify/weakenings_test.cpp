@@ -101,6 +101,31 @@ TEST(Weakenings, LostMassAtTheExtremalRow) {
   }
 }
 
+// Weights below 2^-126 that an accumulator flushes one by one, though their sum would be normal.
+TEST(Weakenings, DenominatorThatFlushes) {
+  for (const bool flush : {false, true}) {
+    const KernelModel kernel = plain_kernel(
+        "[denominator]\nflush_to_zero = " + std::string(flush ? "true" : "false") + "\n");
+    for (const Policy policy : {Policy::clis, Policy::clis_alg1}) {
+      const Head head = two_levels_below(0.5, -130, kernel, policy);
+      CertifyOptions options;
+      options.policy = policy;
+      options.evaluate_rows = 0;
+      Truth truth;
+      const HeadReport report = judge(head, kernel, options, &truth);
+      EXPECT_EQ(truth.least_l == 0, flush);  // exactly 2^-122.6
+      if (flush) {
+        EXPECT_NE(report.verdict, Verdict::certified);
+        if (policy == Policy::clis) {
+          EXPECT_GT(report.gate_value.hi(), report.gate_limit);
+        }
+      } else if (policy == Policy::clis) {
+        EXPECT_EQ(report.verdict, Verdict::certified) << report.gate_note;
+      }
+    }
+  }
+}
+
 // A score that BF16 sums one by one: -a and 32 terms below half an ulp of a. The computed score is
 // lower than the exact one by their sum, 7.7 bits, for every key.
 TEST(Weakenings, ScoreErrorAtTheThreshold) {
