@@ -125,13 +125,20 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   // keys that matter is at most u max(|largest x|, |least threshold|).
   const Interval eps(exp2_relative_error(kernel.exp2).value());
   const FlushThresholds exp2_flush = flush_thresholds(kernel.exp2, eps);
-  const FlushThresholds p_flush = flush_thresholds(kernel.p.format, kernel.p.flush_to_zero, eps);
+  FlushThresholds p_flush = flush_thresholds(kernel.p.format, kernel.p.flush_to_zero, eps);
+  if (std::isinf(exp2_flush.zero)) {
+    // E may be off by its floor however small 2^x is: P is certainly 0 only where that is far below
+    // P's own threshold.
+    const bool negligible = exp2_floor_error(kernel.exp2).value() <=
+                            std::ldexp(1.0, static_cast<int>(std::floor(p_flush.zero)) - 2);
+    p_flush.zero = negligible ? std::floor(p_flush.zero) - 1 : -infinity;
+  }
   const FlushThresholds l_flush =
       flush_thresholds(kernel.denominator.format, kernel.denominator.flush_to_zero, eps);
   const bool narrow_l = kernel.denominator.format.emin > kernel.exp2.result.emin;
-  const double least_threshold = std::max(
-      {std::fabs(p_flush.zero), std::fabs(l_flush.kept),
-       static_cast<double>(-kernel.exp2.result.least_exponent()), std::fabs(p_flush.kept)});
+  const double least_threshold =
+      std::max({std::fabs(l_flush.kept), static_cast<double>(-kernel.exp2.result.least_exponent()),
+                static_cast<double>(-kernel.p.format.least_exponent()), std::fabs(p_flush.kept)});
   const double reach = std::max((largest - mu).magnitude(), least_threshold) + 3;
   const Interval exponent_rounding =
       Interval(reach) * Interval(std::ldexp(1.0, -kernel.exponent.format.precision));
