@@ -310,19 +310,12 @@ struct LadderLoops {
     });
   }
 
-  /// Chains of value_chain products, summed in registers: depth value_chain + 2 in a tile.
+  /// Chains of value_chain products, each then added to its sum.
   static void values(const double* p, const double* v_tile, std::int64_t channels4, double* o) {
-    constexpr int width = Vectors <= 2 ? 4 : 2;  // channels at a time; what registers allow
-    static_assert(channel_group % width == 0 && tile_keys % value_chain == 0);
+    constexpr int width = static_cast<int>(channel_group);
+    static_assert(tile_keys % value_chain == 0);
     for (std::int64_t c = 0; c < channels4; c += width) {
-      const double* value =
-          v_tile + c / channel_group * channel_group * tile_keys + c % channel_group;
-      Double total[width][Vectors];
-#pragma GCC unroll 8
-      for (int i = 0; i < width; ++i) {
-#pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) total[i][v] = Simd::set(0.0);
-      }
+      const double* value = v_tile + c * tile_keys;
       for (std::int64_t first = 0; first < tile_keys; first += value_chain) {
         Double a[width][Vectors];
 #pragma GCC unroll 8
@@ -336,7 +329,7 @@ struct LadderLoops {
           for (int v = 0; v < Vectors; ++v) x[v] = Simd::load(p + j * rows + v * lanes);
 #pragma GCC unroll 8
           for (int i = 0; i < width; ++i) {
-            const Double b = Simd::set(value[j * channel_group + i]);
+            const Double b = Simd::set(value[j * width + i]);
 #pragma GCC unroll 8
             for (int v = 0; v < Vectors; ++v) a[i][v] = multiply_add(b, x[v], a[i][v]);
           }
@@ -345,16 +338,9 @@ struct LadderLoops {
         for (int i = 0; i < width; ++i) {
 #pragma GCC unroll 8
           for (int v = 0; v < Vectors; ++v) {
-            total[i][v] = Simd::add(total[i][v], a[i][v]);
+            double* at = o + (c + i) * rows + v * lanes;
+            Simd::store(at, Simd::add(a[i][v], Simd::load(at)));
           }
-        }
-      }
-#pragma GCC unroll 8
-      for (int i = 0; i < width; ++i) {
-#pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) {
-          double* at = o + (c + i) * rows + v * lanes;
-          Simd::store(at, Simd::add(total[i][v], Simd::load(at)));
         }
       }
     }

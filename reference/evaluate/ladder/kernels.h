@@ -22,7 +22,7 @@ inline constexpr std::int64_t tile_keys = 48;
 inline constexpr std::int64_t channel_group = 4;
 /// Longest chain of additions inside a tile: of weights into l, and of products into an output.
 inline constexpr std::int64_t weight_chain = 16;
-inline constexpr std::int64_t value_chain = 16;
+inline constexpr std::int64_t value_chain = 24;
 /// No panel is taller.
 inline constexpr std::int64_t most_panel_rows = 32;
 

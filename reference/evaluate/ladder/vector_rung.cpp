@@ -20,15 +20,17 @@
 //  * Weights p_j = P_j (1 + e_j), P_j = 2^(t_j - m): |e_j| <= eps = exp2_relative_error_bound plus
 //    ln 2 times the exponent's error (times 1 + 2^-9, that being below 2^-10); keys with inexact
 //    scores have delta more. Below 2^-1022: 2^-1074 absolute.
-//  * l and outputs: sums of 16 (17 roundings where products are not fused), of 3 in a tile, of 16
-//    tiles, of groups: gamma_n with n = 16 + 3 + 16 + groups + 2. With S = sum p_j, A = sum p_j
-//    |v_j|, F and F_v the same over inexact keys:  |l^ - l| <= gamma S + (eps S + delta F) (1 + 2
-//    (eps + delta)), |o^ - o| <= gamma A + (eps A + delta F_v) (1 + 2 (eps + delta)), and A <=
-//    min(S vmax, |p| |v|), F <= min(S, |p| sqrt(count)), F_v <= min(S vmax, |p| |v_F|).
+//  * l: sums of 16, of 3 in a tile, of 8 tiles, of groups. Outputs: sums of 24 (25 roundings where
+//    products are not fused), 2 a tile for 8 tiles, groups. gamma_n, n the sum of these and 2.
+//    With S = sum p_j, A = sum p_j |v_j|, F and F_v the same over inexact keys:
+//    |l^ - l| <= gamma S + (eps S + delta F) (1 + 2 (eps + delta)),
+//    |o^ - o| <= gamma A + (eps A + delta F_v) (1 + 2 (eps + delta)), and
+//    A <= min(S vmax, |p| |v|), F <= min(S, |p| sqrt(count)), F_v <= min(S vmax, |p| |v_F|).
 //  * Shifts m are integers, and rescaling by 2^(m - m') is exact but for underflow. When the
 //    greatest exponent exceeds m by 400 the row is rescaled, so nothing overflows; at the end
 //    m <= greatest + 1, so l >= 2^-1.1 and everything that underflowed, below 2^-900 in all, is
 //    covered by the absolute term.
+
 #include "reference/evaluate/ladder/vector_rung.h"
 
 #include <algorithm>
@@ -57,7 +59,7 @@ constexpr double largest_bias = 0x1p17;
 constexpr double headroom_above_shift = 400;
 /// Reaches are quarter bits, clamped to [0, reach_limit].
 constexpr int reach_limit = 4 * 53 + 1;
-constexpr int tiles_in_group = 16;
+constexpr int tiles_in_group = 8;
 /// Everything that underflow can take from one key, relative to l >= 2^-1.1, with room.
 constexpr double underflow_per_key = 0x1p-900;
 /// Rows of which more than one in this many keys have inexact scores take split products.
@@ -581,7 +583,8 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
   const auto groups = static_cast<double>(tiles / tiles_in_group + 1);
   const double gamma_l =
       gamma(weight_chain + tile_keys / weight_chain + tiles_in_group + groups + 2);
-  const double gamma_o = gamma(value_chain + tile_keys / value_chain + tiles_in_group + groups + 2);
+  const double gamma_o =
+      gamma(value_chain + tiles_in_group * (tile_keys / value_chain) + groups + 2);
   const auto n_keys = static_cast<double>(span.end > span.begin ? span.end - span.begin : 0) + 8;
   const Buffer lo(dv4_ * height), hi(dv4_ * height), extra(dv4_ * height);
   for (Block::Panel& panel : block.panels) {
