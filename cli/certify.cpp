@@ -15,6 +15,7 @@
 #include "certify/certificate.h"
 #include "certify/certify.h"
 #include "cli/commands.h"
+#include "cli/head_options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "reference/head/load.h"
@@ -27,9 +28,8 @@ namespace {
 
 struct CertifyArguments {
   std::vector<std::string> files;
-  std::string kernel, policy = "clis", eps = "2^-10", max_error, certificates, cast;
-  std::string scale, scale_log2, mask, layout, lengths;
-  LoadOptions load;
+  std::string kernel, policy = "clis", eps = "2^-10", max_error, certificates;
+  HeadOptions heads;
   std::int64_t evaluate_rows = 64;
   int threads = 0;
   bool json = false, accept_fallback = false, claims = false;
@@ -240,15 +240,6 @@ int exit_code_of(const std::vector<HeadReport>& reports, bool accept_fallback) {
   return any(Verdict::undecided) ? 3 : 0;
 }
 
-std::optional<std::string> given(const CLI::Option* option, const std::string& value) {
-  if (option->count() == 0) return std::nullopt;
-  return value;
-}
-
-bool ends_with(const std::string& text, const char* end) {
-  return std::string_view(text).ends_with(end);
-}
-
 std::vector<Head> load_all(const std::vector<std::string>& files, const LoadOptions& options) {
   const auto npy = std::count_if(files.begin(), files.end(),
                                  [](const std::string& f) { return ends_with(f, ".npy"); });
@@ -277,14 +268,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
   }
   options.evaluate_rows = arguments.evaluate_rows;
   const KernelModel kernel = load_kernel(arguments.kernel);
-  LoadOptions load = arguments.load;
-  load.operand = kernel.operand;
-  if (!arguments.cast.empty()) {
-    if (arguments.cast != "rne") {
-      throw InputError(fmt::format("--cast: found '{}', expected rne", printable(arguments.cast)));
-    }
-    load.cast = true;
-  }
+  const LoadOptions load = load_options(arguments.heads, kernel.operand);
   std::unique_ptr<oneapi::tbb::global_control> limit;
   if (arguments.threads > 0) {
     limit = std::make_unique<oneapi::tbb::global_control>(
@@ -354,36 +338,7 @@ void add_certify(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--max-error", arguments->max_error,
                       "Limit of output.error, absolute (default: reported only)");
-  command
-      ->add_option("--heads", arguments->load.heads,
-                   "Heads by prefix pattern and list, e.g. 'layer3.*:0-7'")
-      ->capture_default_str();
-  command->add_option("--q", arguments->load.q, "Final part of Q's tensor names")
-      ->capture_default_str();
-  command->add_option("--k", arguments->load.k, "Final part of K's tensor names")
-      ->capture_default_str();
-  command->add_option("--v", arguments->load.v, "Final part of V's tensor names")
-      ->capture_default_str();
-  CLI::Option* scale = command->add_option(
-      "--scale", arguments->scale,
-      "Softmax scale: a number, hex float, fraction or 1/sqrt(d) (default: metadata, else "
-      "1/sqrt(d))");
-  CLI::Option* scale_log2 =
-      command
-          ->add_option("--scale-log2", arguments->scale_log2,
-                       "Exact factor c of z = c<q,k> for tensors that already hold log2(e)")
-          ->excludes(scale);
-  CLI::Option* mask =
-      command->add_option("--mask", arguments->mask,
-                          "none, causal, causal-top-left or causal-bottom-right (default: "
-                          "metadata, else none)");
-  CLI::Option* layout =
-      command->add_option("--layout", arguments->layout, "Layout of 4-D tensors: bhnd or bnhd");
-  CLI::Option* lengths = command->add_option(
-      "--lengths", arguments->lengths,
-      "Visible keys, the rest being padding: one number, or one a batch entry (512,300)");
-  command->add_option("--cast", arguments->cast,
-                      "rne: round stored tensors to the kernel's operand format");
+  add_head_options(*command, arguments->heads);
   command->add_option("--certificates", arguments->certificates,
                       "Write one certificate a head into this folder");
   command
@@ -404,15 +359,7 @@ void add_certify(CLI::App& app, int& exit_code) {
       "  headroom certify heads.safetensors --kernel my-kernel.toml --policy fixed-m --claims\n"
       "  headroom certify f32.safetensors --kernel tpu7x --cast rne --mask causal --json\n"
       "  headroom certify q.npy k.npy v.npy --kernel ieee-fp32 --certificates certificates");
-  command->callback([=, &exit_code] {
-    CertifyArguments a = *arguments;
-    a.load.scale = given(scale, a.scale);
-    a.load.scale_log2 = given(scale_log2, a.scale_log2);
-    a.load.mask = given(mask, a.mask);
-    a.load.layout = given(layout, a.layout);
-    a.load.lengths = given(lengths, a.lengths);
-    run_certify(a, exit_code);
-  });
+  command->callback([=, &exit_code] { run_certify(*arguments, exit_code); });
 }
 
 }  // namespace headroom::cli

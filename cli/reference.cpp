@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/head_options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "reference/evaluate/ladder/ladder.h"
@@ -35,13 +36,13 @@ using Json = nlohmann::ordered_json;
 struct ReferenceArguments {
   std::vector<std::string> files;
   std::string format, lse_format, rounding = "rne", lse_base = "e", output;
-  std::string kernel, cast, rows, scale, scale_log2, mask, layout, lengths;
+  std::string kernel, rows;
   std::string window, segments, key_segments, bias, mask_tensor, softcap, sink;
   std::int64_t sample_rows = 0;
   std::uint64_t seed = 1;
   int threads = 0;
   bool enclosure = false, json = false;
-  LoadOptions load;
+  HeadOptions heads;
 };
 
 // --- Options as values
@@ -166,11 +167,11 @@ Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& he
   const Tensor* t = file->find(full);
   if (t == nullptr) {
     const auto unusable = file->unusable().find(full);
-    throw InputError(fmt::format(
-        "{}: tensor {}: {}", printable(file->path()), printable(full),
-        unusable == file->unusable().end()
-            ? "not found"
-            : fmt::format("dtype {}, expected F32, F16 or BF16", printable(unusable->second.dtype))));
+    throw InputError(fmt::format("{}: tensor {}: {}", printable(file->path()), printable(full),
+                                 unusable == file->unusable().end()
+                                     ? "not found"
+                                     : fmt::format("dtype {}, expected F32, F16 or BF16",
+                                                   printable(unusable->second.dtype))));
   }
   std::vector<std::int64_t> shape = t->shape;
   const auto refuse = [&] {
@@ -334,10 +335,6 @@ std::string npy_bytes(const OutputTensor& t) {
   return bytes;
 }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return std::string_view(text).ends_with(end);
-}
-
 void write_output(const std::string& path, const std::vector<OutputTensor>& tensors,
                   const std::map<std::string, std::string>& metadata) {
   if (!ends_with(path, ".npy")) {
@@ -488,17 +485,11 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
         fmt::format("-o {}: expected a name ending in .safetensors or .npy", printable(a.output)));
   }
   std::optional<KernelModel> kernel;
-  LoadOptions load = a.load;
-  if (!a.kernel.empty()) {
-    kernel = load_kernel(a.kernel);
-    load.operand = kernel->operand;
-  }
-  if (!a.cast.empty()) {
-    if (a.cast != "rne") {
-      throw InputError(fmt::format("--cast: found '{}', expected rne", printable(a.cast)));
-    }
-    if (!kernel) throw InputError("--cast: needs --kernel, whose operand format it casts to");
-    load.cast = true;
+  if (!a.kernel.empty()) kernel = load_kernel(a.kernel);
+  const LoadOptions load =
+      load_options(a.heads, kernel ? std::optional<Format>(kernel->operand) : std::nullopt);
+  if (load.cast && !kernel) {
+    throw InputError("--cast: needs --kernel, whose operand format it casts to");
   }
   std::unique_ptr<oneapi::tbb::global_control> limit;
   if (a.threads > 0) {
@@ -613,11 +604,6 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
   std::fputs((document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
 }
 
-std::optional<std::string> given(const CLI::Option* option, const std::string& value) {
-  if (option->count() == 0) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 void add_reference(CLI::App& app, int& exit_code) {
@@ -646,31 +632,7 @@ void add_reference(CLI::App& app, int& exit_code) {
       ->needs(sample);
   command->add_option("--kernel", a.kernel,
                       "Kernel file or preset: evaluate the operands as it pre-rounds them");
-  command->add_option("--cast", a.cast, "rne: round stored tensors to the kernel's operand format");
-  command
-      ->add_option("--heads", a.load.heads, "Heads by prefix pattern and list, e.g. 'layer3.*:0-7'")
-      ->capture_default_str();
-  command->add_option("--q", a.load.q, "Final part of Q's tensor names")->capture_default_str();
-  command->add_option("--k", a.load.k, "Final part of K's tensor names")->capture_default_str();
-  command->add_option("--v", a.load.v, "Final part of V's tensor names")->capture_default_str();
-  CLI::Option* scale = command->add_option(
-      "--scale", a.scale,
-      "Softmax scale: a number, hex float, fraction or 1/sqrt(d) (default: metadata, else "
-      "1/sqrt(d))");
-  CLI::Option* scale_log2 =
-      command
-          ->add_option("--scale-log2", a.scale_log2,
-                       "Exact factor c of z = c<q,k> for tensors that already hold log2(e)")
-          ->excludes(scale);
-  CLI::Option* mask =
-      command->add_option("--mask", a.mask,
-                          "none, causal, causal-top-left or causal-bottom-right (default: "
-                          "metadata, else none)");
-  CLI::Option* layout =
-      command->add_option("--layout", a.layout, "Layout of 4-D tensors: bhnd or bnhd");
-  CLI::Option* lengths = command->add_option(
-      "--lengths", a.lengths,
-      "Visible keys, the rest being padding: one number, or one a batch entry (512,300)");
+  add_head_options(*command, a.heads);
   command->add_option("--window", a.window,
                       "LEFT,RIGHT: keys around the diagonal that a row sees (-1: unlimited)");
   CLI::Option* segments = command->add_option(
@@ -699,15 +661,7 @@ void add_reference(CLI::App& app, int& exit_code) {
       " -o bounds.safetensors\n"
       "  headroom reference q.npy k.npy v.npy --format fp32 --softcap 50 --window 127,0 -o o.npy\n"
       "Exit codes: 0 all decided; 2 bad input; 3 some element is undecided at 4096 bits.");
-  command->callback([=, &exit_code] {
-    ReferenceArguments b = *arguments;
-    b.load.scale = given(scale, b.scale);
-    b.load.scale_log2 = given(scale_log2, b.scale_log2);
-    b.load.mask = given(mask, b.mask);
-    b.load.layout = given(layout, b.layout);
-    b.load.lengths = given(lengths, b.lengths);
-    run_reference(b, exit_code);
-  });
+  command->callback([=, &exit_code] { run_reference(*arguments, exit_code); });
 }
 
 }  // namespace headroom::cli

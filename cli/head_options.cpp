@@ -1,0 +1,47 @@
+#include "cli/head_options.h"
+
+#include <fmt/format.h>
+
+#include "cli/table.h"
+#include "reference/input_error.h"
+
+namespace headroom::cli {
+
+void add_head_options(CLI::App& command, HeadOptions& options) {
+  LoadOptions& load = options.load;
+  command
+      .add_option("--heads", load.heads, "Heads by prefix pattern and list, e.g. 'layer3.*:0-7'")
+      ->capture_default_str();
+  command.add_option("--q", load.q, "Final part of Q's tensor names")->capture_default_str();
+  command.add_option("--k", load.k, "Final part of K's tensor names")->capture_default_str();
+  command.add_option("--v", load.v, "Final part of V's tensor names")->capture_default_str();
+  CLI::Option* scale = command.add_option(
+      "--scale", load.scale,
+      "Softmax scale: a number, hex float, fraction or 1/sqrt(d) (default: metadata, else "
+      "1/sqrt(d))");
+  command
+      .add_option("--scale-log2", load.scale_log2,
+                  "Exact factor c of z = c<q,k> for tensors that already hold log2(e)")
+      ->excludes(scale);
+  command.add_option("--mask", load.mask,
+                     "none, causal, causal-top-left or causal-bottom-right (default: metadata, "
+                     "else none)");
+  command.add_option("--layout", load.layout, "Layout of 4-D tensors: bhnd or bnhd");
+  command.add_option(
+      "--lengths", load.lengths,
+      "Visible keys, the rest being padding: one number, or one a batch entry (512,300)");
+  command.add_option("--cast", options.cast,
+                     "rne: round stored tensors to the kernel's operand format");
+}
+
+LoadOptions load_options(const HeadOptions& options, const std::optional<Format>& operand) {
+  LoadOptions load = options.load;
+  load.operand = operand;
+  if (!options.cast.empty() && options.cast != "rne") {
+    throw InputError(fmt::format("--cast: found '{}', expected rne", printable(options.cast)));
+  }
+  load.cast = !options.cast.empty();
+  return load;
+}
+
+}  // namespace headroom::cli
