@@ -9,9 +9,11 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <type_traits>
 
@@ -215,6 +217,13 @@ std::string shown(std::string_view text) {
   return text.size() > 60 ? out + "..." : out;
 }
 
+/// "FP16": formats in the text of facts.
+std::string upper_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return out;
+}
+
 std::string one_line(std::string_view text) {
   std::string out(text);
   std::replace_if(
@@ -311,8 +320,11 @@ class Reader {
       const auto& keys = problem->keys;
       const auto in_file =
           std::find_if(keys.begin(), keys.end(), [&](const std::string& k) { return given(k); });
-      const std::string& key = in_file == keys.end() ? keys.front() : *in_file;
-      fail(path_, where(key), key, problem->found, problem->expected);
+      // `found` is the value of the first key, though the file may hold only another one
+      const bool inherited = in_file != keys.end() && *in_file != keys.front();
+      fail(path_, where(in_file == keys.end() ? keys.front() : *in_file),
+           keys.front() + (inherited ? " (inherited from " + model.machine + ")" : ""),
+           problem->found, problem->expected);
     }
     return model;
   }
@@ -353,7 +365,9 @@ class Reader {
     const toml::node* node = take(name);
     if (node == nullptr) return;
     std::string names;
-    for (const Format* f : all_formats) names += (names.empty() ? "" : ", ") + std::string(f->name);
+    for (const Format* f : formats_of_key(full(name))) {
+      names += (names.empty() ? "" : ", ") + std::string(f->name);
+    }
     const Format* format = find_format(string_of(name, *node, "one of " + names));
     if (format == nullptr) wrong(full(name), *node, "one of " + names);
     value = *format;
@@ -544,6 +558,25 @@ class Reader {
     if (!same_promises(m.normalise, base.normalise)) restate("normalise", m.normalise);
   }
 
+  /// The conversions to nearest of a kernel, "FP32 to BF16": of folded operands, of the key mean
+  /// and the centred keys, of stored scores, of P and of O.
+  static std::set<std::string> conversions(const KernelModel& m) {
+    std::set<std::string> pairs;
+    const auto add = [&](const Format& from, const Format& to) {
+      if (from == to) return;
+      pairs.insert(upper_case(from.name) + " to " + upper_case(to.name));
+    };
+    if (m.scale.scale != FactorSite::score || m.scale.log2e != FactorSite::score) {
+      add(m.scale.arithmetic, m.operand);
+    }
+    if (m.centring.keys != Centring::none) add(fp32, m.centring.mean);
+    if (m.centring.keys == Centring::mean) add(fp32, m.centring.difference);
+    add(m.score.accumulator.format, m.score.store);
+    add(m.exp2.result, m.p.format);
+    add(m.numerator.format, m.normalise.output);
+    return pairs;
+  }
+
   static void restate_facts(const KernelModel& base, KernelModel& m) {
     const auto replace = [&](const std::string& unit, const std::string& text, Evidence evidence,
                              const std::string& source) {
@@ -572,20 +605,39 @@ class Reader {
                                 n.reciprocal_exact_at_powers_of_two ? "exact" : "maybe inexact"),
               n.evidence, n.source);
     }
-    const auto sum = [](const Accumulator& a) {
-      return fmt::format("{} in order {}, products {}, subnormals {}", a.format.name,
-                         to_text(a.order), a.rounded_products ? "rounded" : "exact",
-                         a.flush_to_zero ? "flushed" : "kept");
+    const auto sum = [](const Accumulator& a, const std::string& products) {
+      return fmt::format("{} in order {}, {}subnormals {}", a.format.name, to_text(a.order),
+                         products, a.flush_to_zero ? "flushed" : "kept");
+    };
+    const auto sum_of_products = [&](const Accumulator& a) {
+      return sum(a, a.rounded_products ? "products rounded, " : "products exact, ");
     };
     if (m.score.accumulator != base.score.accumulator || m.numerator != base.numerator) {
       replace("matrix-unit",
-              fmt::format("scores are summed as {}; the numerator as {}", sum(m.score.accumulator),
-                          sum(m.numerator)),
+              fmt::format("scores are summed as {}; the numerator as {}",
+                          sum_of_products(m.score.accumulator), sum_of_products(m.numerator)),
               Evidence::assumed, "");
     }
     if (m.denominator != base.denominator) {
-      replace("denominator", fmt::format("the denominator is summed as {}", sum(m.denominator)),
+      replace("denominator", fmt::format("the denominator is summed as {}", sum(m.denominator, "")),
               Evidence::assumed, "");
+    }
+    // What a fact says of FP32 to BF16 says nothing of a kernel that converts to FP16.
+    if (conversions(m) != conversions(base) || m.p.saturate != base.p.saturate ||
+        m.p.flush_to_zero != base.p.flush_to_zero) {
+      std::string list;
+      for (const std::string& c : conversions(m)) list += (list.empty() ? "" : ", ") + c;
+      if (list.empty()) {
+        std::erase_if(m.facts,
+                      [](const MachineFact& f) { return f.id.starts_with("conversion."); });
+      } else {
+        replace(
+            "conversion",
+            fmt::format("{} round{} to nearest even{}, subnormal P {}", list,
+                        conversions(m).size() == 1 ? "s" : "", m.p.saturate ? ", P saturates" : "",
+                        m.p.flush_to_zero ? "flushed" : "kept"),
+            Evidence::assumed, "");
+      }
     }
   }
 
@@ -724,14 +776,16 @@ KernelModel load_kernel(const std::string& name_or_path) {
   if (std::find(names.begin(), names.end(), name_or_path) != names.end()) {
     return preset(name_or_path);
   }
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(name_or_path, error);
   std::ifstream file(name_or_path, std::ios::binary);
   std::string text(max_kernel_bytes + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad() || (!file.eof() && file.gcount() == 0)) {
     std::string list;
     for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
-    throw InputError(fmt::format("{}: found no readable file, expected a kernel file or one of {}",
-                                 name_or_path, list));
+    throw InputError(fmt::format("{}: {}, expected a kernel file or one of {}", name_or_path,
+                                 is_directory ? "is a directory" : "found no readable file", list));
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   return parse_kernel(text, name_or_path);

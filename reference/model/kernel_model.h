@@ -223,6 +223,9 @@ AccumulationOrder parse_order(const std::string& text);  ///< throws std::invali
 /// The one spelling of "ulp:K", exact: a decimal for sixteenths of an ulp, else hexadecimal.
 std::string ulp_unit_name(double ulps);
 
+/// The formats that a key (`section.key`) of a kernel file may name.
+std::vector<const Format*> formats_of_key(const std::string& key);
+
 /// Why a model is no model: the keys concerned (`section.key`, most telling first), what was found
 /// and what was expected.
 struct ModelProblem {

@@ -150,6 +150,64 @@ TEST(KernelFile, OtherPromisesLoseTheInheritedEvidence) {
   }
 }
 
+TEST(KernelFile, OtherConversionsLoseTheInheritedFact) {
+  const auto conversion_facts = [](const std::string& machine, const std::string& body) {
+    std::string facts;
+    for (const MachineFact& f :
+         parse_kernel("name = \"k\"\nmachine = \"" + machine + "\"\n" + body, "k.toml").facts) {
+      if (!f.id.starts_with("conversion.")) continue;
+      facts += f.id + ": " + f.text + " [" + to_text(f.evidence) + "]\n";
+    }
+    return facts;
+  };
+  const std::string fp16_p = "[p]\nformat = \"fp16\"\n";
+  const std::string inherited =
+      "conversion.rounding: FP32 to BF16 (cvt.rn) rounds to nearest even, keeping subnormals "
+      "[assumed]\n";
+  EXPECT_EQ(conversion_facts("hopper", ""), inherited);
+  EXPECT_EQ(conversion_facts("hopper", "[tiles]\nkeys = 64\n"), inherited);
+  EXPECT_EQ(conversion_facts("hopper", fp16_p + "[normalise]\noutput = \"fp16\"\n"),
+            "conversion.kernel-file: FP32 to FP16 rounds to nearest even, subnormal P kept "
+            "[assumed]\n");
+  // P goes to FP16, O still to BF16
+  EXPECT_EQ(conversion_facts("hopper", fp16_p),
+            "conversion.kernel-file: FP32 to BF16, FP32 to FP16 round to nearest even, subnormal P "
+            "kept [assumed]\n");
+  EXPECT_EQ(conversion_facts("hopper",
+                             "[p]\nformat = \"e4m3fn\"\nsaturate = true\n"
+                             "flush_to_zero = true\n[normalise]\noutput = \"fp32\"\n"),
+            "conversion.kernel-file: FP32 to E4M3FN rounds to nearest even, P saturates, subnormal "
+            "P flushed [assumed]\n");
+  EXPECT_EQ(conversion_facts("hopper", "[p]\nflush_to_zero = true\n"),
+            "conversion.kernel-file: FP32 to BF16 rounds to nearest even, subnormal P flushed "
+            "[assumed]\n");
+  // nothing is converted: nothing is assumed of conversions
+  EXPECT_EQ(conversion_facts("hopper",
+                             "[p]\nformat = \"fp32\"\n[normalise]\noutput = "
+                             "\"fp32\"\n"),
+            "");
+  // the folded query, rounded to BF16, becomes an FP16 operand
+  EXPECT_EQ(conversion_facts("tpu7x", "operand = \"fp16\"\n"),
+            "conversion.kernel-file: BF16 to FP16, FP32 to BF16 round to nearest even, subnormal P "
+            "flushed [assumed]\n");
+  // what is stated under that id is taken
+  EXPECT_EQ(conversion_facts("ieee-fp32", fp16_p + "[[fact]]\nid = \"conversion.kernel-file\"\n"
+                                                   "text = \"RNE\"\nevidence = \"measured\"\n"
+                                                   "source = \"a test\"\n"),
+            "conversion.kernel-file: RNE [measured]\n");
+}
+
+TEST(KernelFile, FactsOfDenominatorsNameNoProducts) {
+  for (const MachineFact& f :
+       parse_kernel(std::string(hopper_head) + "[denominator]\norder = \"tile:64\"\n", "k.toml")
+           .facts) {
+    if (f.id != "denominator.kernel-file") continue;
+    EXPECT_EQ(f.text, "the denominator is summed as fp32 in order tile:64, subnormals flushed");
+    return;
+  }
+  FAIL() << "no fact denominator.kernel-file";
+}
+
 TEST(KernelFile, UnitsSetTheirPromises) {
   const auto exp2_of = [](const std::string& body) {
     return parse_kernel(std::string(hopper_head) + "[exp2]\n" + body, "k.toml").exp2;
@@ -193,12 +251,11 @@ TEST(KernelFile, ErrorsNameThePlace) {
   const std::string formats = "one of fp32, fp16, bf16";
   const std::vector<std::pair<std::string, std::string>> files = {
       {"operand = \"fp64\"\n", "k.toml:3:11: operand: found fp64, expected " + formats},
-      {"operand = \"fp8\"\n",
-       "k.toml:3:11: operand: found \"fp8\", expected one of fp64, fp32, tf32, fp16, bf16, "
-       "e4m3fn, e5m2, e2m1"},
-      {"operand = 16\n",
-       "k.toml:3:11: operand: found 16, expected one of fp64, fp32, tf32, fp16, bf16, e4m3fn, "
-       "e5m2, e2m1"},
+      {"operand = \"fp8\"\n", "k.toml:3:11: operand: found \"fp8\", expected " + formats},
+      {"[p]\nformat = \"float16\"\n",
+       "k.toml:4:10: p.format: found \"float16\", expected one of fp32, tf32, fp16, bf16, e4m3fn, "
+       "e5m2"},
+      {"operand = 16\n", "k.toml:3:11: operand: found 16, expected " + formats},
       {"operands = \"fp16\"\n",
        "k.toml:3:1: operands: found an unknown key, expected one of complete, name, machine, "
        "operand, "
@@ -222,12 +279,13 @@ TEST(KernelFile, ErrorsNameThePlace) {
        "with matrix-unit"},
       {"[exponent]\nfused = 1\n", "k.toml:4:9: exponent.fused: found 1, expected true or false"},
       {"[scale]\nscale = \"query\"\nlog2e = \"query\"\n",
-       "k.toml:4:9: scale.scale: found true with no factor at the score, expected false, or a "
-       "factor at site \"score\""},
+       "k.toml:4:9: exponent.fused (inherited from hopper): found true with no factor at the "
+       "score, expected [exponent] fused = false, or a factor at site \"score\""},
       {"[scale]\nscale = \"Query\"\n",
        "k.toml:4:9: scale.scale: found \"Query\", expected one of query, key, score"},
       {"[score]\nscale_before_store = true\n",
-       "k.toml:4:22: score.scale_before_store: found true with score.scale_before_store = true, "
+       "k.toml:4:22: exponent.fused (inherited from hopper): found true with "
+       "score.scale_before_store = true, "
        "expected one of them: fma(s, c, -mu) multiplies the stored score"},
       {"[exp2]\nunit = \"ulp:2\"\nmax_error_ulps = 3\n",
        "k.toml:5:18: exp2.max_error_ulps: found 3 ulps with unit ulp:2, expected unit \"ulp:3\""},
@@ -285,7 +343,14 @@ TEST(KernelFile, ErrorsOfTheWholeFile) {
   EXPECT_EQ(error_of(std::string(max_kernel_bytes + 1, '#')),
             "k.toml:1:1: size: found more than 1048576 bytes, expected a kernel file");
   EXPECT_THROW(load_kernel("/nonexistent/kernel.toml"), InputError);
-  EXPECT_THROW(load_kernel("/"), InputError);
+  try {
+    load_kernel("/");
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(),
+                 "/: is a directory, expected a kernel file or one of tpu7x, tpu-v6e, hopper, "
+                 "ieee-fp32, fp16-everywhere");
+  }
   EXPECT_THROW(load_kernel(""), InputError);
 }
 
