@@ -182,3 +182,88 @@ certify("bad-threads", [ROPE, "--kernel", "hopper", "--threads", "many"], 2, err
 certify("one-thread", [ROPE, "--kernel", "hopper", "--threads", "1", "--evaluate-rows", "0"], 0,
         has=["4 certified"])
 certify("line-feed-in-a-name", ["no\nsuch", "--kernel", "hopper"], 2, err=r"no\\x0asuch")
+
+# reference: options, refusals and counts on the example heads. The values themselves, from file to
+# file, are checked by tests/unit/ladder/program_test.py.
+REFERENCE_OUT = ["-o", "{tmp}/o.safetensors"]
+
+
+def reference(name, arguments, code, **expectations):
+    case("reference-" + name, ["reference", *arguments], code, **expectations)
+
+
+def decided(value, part, head=0):
+    """(elements, decided by doubles, undecided) of one head."""
+    counts = value["heads"][head]["decided_by"][part]
+    return sum(counts.values()), counts["vector"], counts["undecided"]
+
+
+reference("no-arguments", [], 2)
+reference("no-output", [ROPE, "--format", "bf16"], 2, err=r"--output is required")
+reference("no-format", [ROPE, *REFERENCE_OUT], 2, err=r"--format is required", files=[])
+reference("bad-format", [ROPE, "--format", "fp12", *REFERENCE_OUT], 2,
+          err=r"--format.*'fp12'.*fp64, fp32", files=[])
+reference("bad-lse-format", [ROPE, "--format", "fp32", "--lse-format", "x", *REFERENCE_OUT], 2,
+          err=r"--lse-format.*'x'", files=[])
+reference("bad-lse-base", [ROPE, "--format", "fp32", "--lse-base", "10", *REFERENCE_OUT], 2,
+          err=r"--lse-base.*'10'.*e or 2", files=[])
+reference("bad-rounding", [ROPE, "--format", "fp32", "--rounding", "up", *REFERENCE_OUT], 2,
+          err=r"--rounding.*'up'.*rne, rz, ru or rd", files=[])
+for bad in ("1024", "-1", "5-2", "a", "0-", "1,,2"):
+    reference(f"rows-{bad}", [ROPE, "--format", "fp32", f"--rows={bad}", *REFERENCE_OUT], 2,
+              err=r"--rows", files=[])
+for bad in ("0", "-3", "many"):
+    reference(f"sample-rows-{bad}",
+              [ROPE, "--format", "fp32", f"--sample-rows={bad}", *REFERENCE_OUT], 2,
+              err=r"--sample-rows", files=[])
+reference("rows-and-sample-rows",
+          [ROPE, "--format", "fp32", "--rows", "1", "--sample-rows", "1", *REFERENCE_OUT], 2,
+          err=r"--rows", files=[])
+reference("seed-without-sample", [ROPE, "--format", "fp32", "--seed", "1", *REFERENCE_OUT], 2,
+          err=r"--seed", files=[])
+reference("missing-folder",
+          [ROPE, "--format", "fp32", "--rows", "0", "-o", "{tmp}/no/such/o.safetensors"], 2,
+          err=r"no/such/o\.safetensors", files=[])
+reference("output-is-no-tensor-file", [ROPE, "--format", "fp32", "-o", "{tmp}/o.txt"], 2,
+          err=r"o\.txt.*\.safetensors or \.npy", files=[])
+reference("npy-cannot-name-bf16", [ROPE, "--format", "bf16", "--rows", "0", "--heads", "layer1:0",
+                                   "-o", "{tmp}/o.npy"], 2, err=r"bf16.*\.npy", files=[])
+reference("table", [ROPE, "--format", "bf16", "--rows", "0-15", *REFERENCE_OUT], 0,
+          files=["o.safetensors"], has=["double-double", "undecided", "layer1.0", "layer1.3",
+                                        "scale 1/8 (metadata), mask causal (metadata): 4 heads"])
+# 4 heads of 64 channels: each element is decided once, and nearly all in doubles
+reference("json", [ROPE, "--format", "bf16", "--sample-rows", "5", "--seed", "3", "--json",
+                   *REFERENCE_OUT], 0, files=["o.safetensors"],
+          json=lambda value: value["schema"] == "headroom-reference-1" and value["exit_code"] == 0
+          and value["format"] == value["lse_format"] == "bf16" and value["rounding"] == "rne"
+          and len(value["heads"]) == 4
+          and all(decided(value, "o", head)[0] == 5 * value["heads"][head]["channels"]
+                  and decided(value, "lse", head)[0] == 5
+                  and decided(value, "o", head)[1] >= 0.9 * decided(value, "o", head)[0]
+                  and decided(value, "o", head)[2] == 0 for head in range(4)))
+reference("json-of-enclosures", [ROPE, "--format", "fp32", "--enclosure", "--rows", "7", "--json",
+                                 *REFERENCE_OUT], 0, files=["o.safetensors"],
+          json=lambda value: value["enclosure"] and value["rounding"] == "outward")
+reference("kernel", [ROPE, "--format", "fp32", "--kernel", "hopper", "--rows", "0-3", "--json",
+                     *REFERENCE_OUT], 0, files=["o.safetensors"],
+          json=lambda value: value["reference"] == "multiplied operands of kernel hopper")
+reference("cast-without-kernel", [TOY, "--format", "fp32", "--cast", "rne", *REFERENCE_OUT], 2,
+          err=r"--cast.*--kernel", files=[])
+reference("unknown-kernel", [ROPE, "--format", "fp32", "--kernel", "blackwell", *REFERENCE_OUT], 2,
+          err=r"blackwell", files=[])
+for bad in ("5", "1,2,3", "a,b"):
+    reference(f"window-{bad}", [ROPE, "--format", "fp32", f"--window={bad}", *REFERENCE_OUT], 2,
+              err=r"--window", files=[])
+for bad in ("0", "-2", "x"):
+    reference(f"softcap-{bad}", [ROPE, "--format", "fp32", f"--softcap={bad}", *REFERENCE_OUT], 2,
+              err=r"softcap", files=[])
+reference("no-such-bias", [ROPE, "--format", "fp32", "--bias", "alibi", *REFERENCE_OUT], 2,
+          err=r"tensor layer1\.alibi.*not found", files=[])
+reference("no-such-mask", [ROPE, "--format", "fp32", "--mask-tensor", "keep", *REFERENCE_OUT], 2,
+          err=r"tensor layer1\.keep.*not found", files=[])
+reference("bad-sink", [ROPE, "--format", "fp32", "--sink", "drain", *REFERENCE_OUT], 2,
+          err=r"--sink.*'drain'", files=[])
+reference("segments-too-short", [ROPE, "--format", "fp32", "--segments", "5,6", *REFERENCE_OUT], 2,
+          err=r"--segments.*11.*1024", files=[])
+reference("no-such-file", ["no/such.safetensors", "--format", "fp32", *REFERENCE_OUT], 2,
+          err=r"no/such\.safetensors", files=[])
