@@ -19,17 +19,16 @@ int fail(const std::string& line) {
   return exit_bad_input;
 }
 
-// Why the command line was refused. CLI11 says only that a subcommand is missing where the word
-// given is not one.
-std::string refusal(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+// What is wrong with the first word, or nothing. CLI11 would say only that a subcommand is missing
+// where the word given is not one, and would answer `bogus --help` with the help of the program.
+std::string unknown_subcommand(const CLI::App& app, int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "-";
+  if (first.starts_with('-')) return "";
   std::string known;
-  bool is_known = false;
   for (const CLI::App* subcommand : app.get_subcommands({})) {
+    if (subcommand->get_name() == first) return "";
     known += (known.empty() ? "" : ", ") + subcommand->get_name();
-    is_known = is_known || subcommand->get_name() == first;
   }
-  if (is_known || first.starts_with('-')) return std::string(error.what()) + " (see --help)";
   return "unknown subcommand '" + first + "', expected one of: " + known;
 }
 
@@ -39,7 +38,8 @@ int run(int argc, char** argv) {
     return fail("floating-point self-check failed, no bound can be trusted: " + environment);
   }
   CLI::App app{
-      "Certify, bound and break softmax stabilizers of attention kernels.\n"
+      "Certify softmax stabilizers of attention kernels, and compute what is exact: the limits of\n"
+      "formats and the attention itself.\n"
       "Exit codes: 0 all certified; 1 refuted or fallback; 2 bad input; 3 undecided.",
       "headroom"};
   app.set_version_flag("--version", HEADROOM_VERSION);
@@ -49,12 +49,15 @@ int run(int argc, char** argv) {
   headroom::cli::add_certify(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
   headroom::cli::add_reference(app, exit_code);
+  if (const std::string wrong = unknown_subcommand(app, argc, argv); !wrong.empty()) {
+    return fail(wrong);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return fail(refusal(app, e, argc, argv));
+    return fail(std::string(e.what()) + " (see --help)");
   }
   // A full disk must not look like a verdict.
   if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

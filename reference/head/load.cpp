@@ -114,6 +114,9 @@ struct Setting {
   std::string where;   ///< begins messages: "--scale", "x.json: key \"scale\""
 };
 
+/// The keys of a file's metadata and sidecar that say something about its heads.
+constexpr const char* setting_keys[] = {"scale", "causal", "mask", "layout", "lengths"};
+
 std::optional<Setting> setting(const TensorFile& file, const std::string& key,
                                const std::optional<std::string>& option = std::nullopt) {
   if (option) return Setting{*option, "option", "--" + key};
@@ -121,7 +124,8 @@ std::optional<Setting> setting(const TensorFile& file, const std::string& key,
   if (found == file.metadata().end()) return std::nullopt;
   const std::string source = file.metadata_source(key);
   const std::string& path = source == "sidecar" ? file.sidecar_path() : file.path();
-  return Setting{found->second, source, fmt::format("{}: {} key {}", path_text(path), source, key)};
+  return Setting{found->second, source,
+                 fmt::format("{}: {} key {}", path_text(path), source, path_text(key))};
 }
 
 /// Calls `read` and puts the setting's origin before the message of an InputError.
@@ -335,11 +339,19 @@ void set_length(Head& head, std::int64_t batch_size, const TensorFile& file,
   const auto given = setting(file, "lengths", options.lengths);
   if (!given) return;
   std::vector<std::int64_t> lengths;
-  for (const std::string_view part : split(given->text, ',')) {
+  // metadata are text, so a list may be written into them as JSON
+  const std::string_view text = given->text;
+  const bool is_list = given->source != "option" && text.starts_with('[') && text.ends_with(']');
+  for (std::string_view part : split(is_list ? text.substr(1, text.size() - 2) : text, ',')) {
+    while (is_list && part.starts_with(' ')) part.remove_prefix(1);
+    while (is_list && part.ends_with(' ')) part.remove_suffix(1);
     const auto length = natural(part);
     if (!length || *length > head.keys()) {
-      throw InputError(fmt::format("{}: length {}, expected integers from 0 to the {} keys of {}",
-                                   given->where, quoted_text(part), head.keys(), where));
+      throw InputError(
+          fmt::format("{}: length {}, expected integers from 0 to the {} keys of {}, "
+                      "as 64 or 64,50{}",
+                      given->where, quoted_text(part), head.keys(), where,
+                      given->source == "option" ? "" : " or [64, 50]"));
     }
     lengths.push_back(*length);
   }
@@ -415,9 +427,31 @@ void check_shapes(const Triple& triple, const std::array<View, 3>& views) {
   }
 }
 
-/// Tensors beside q, k and v whose names say that they change the scores.
-std::vector<std::string> warn_of_unread(const Triple& triple) {
+/// Whether one letter put in, left out or changed makes one word the other.
+bool differ_by_one(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  if (b.size() - a.size() > 1 || a == b) return false;
+  const auto at =
+      static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin());
+  return a.substr(a.size() == b.size() ? at + 1 : at) == b.substr(at + 1);
+}
+
+/// Keys of the metadata and of the sidecar that nothing reads and that are nearly one that counts.
+std::vector<std::string> warn_of_misspelt(const TensorFile& file) {
   std::vector<std::string> warnings;
+  for (const auto& [key, value] : file.metadata()) {
+    for (const char* known : setting_keys) {
+      if (!differ_by_one(key, known)) continue;
+      const auto misspelt = setting(file, key);
+      warnings.push_back(fmt::format("{} is not read; is {} meant?", misspelt->where, known));
+    }
+  }
+  return warnings;
+}
+
+/// Tensors beside q, k and v whose names say that they change the scores, and misspelt settings.
+std::vector<std::string> warn_of_unread(const Triple& triple) {
+  std::vector<std::string> warnings = warn_of_misspelt(*triple.files[0]);
   for (const char* name :
        {"mask", "attn_mask", "bias", "attn_bias", "alibi", "sink", "sinks", "softcap"}) {
     const std::string full = triple.prefix + name;
@@ -590,7 +624,7 @@ std::vector<Head> load_heads(const std::string& q_path, const std::string& k_pat
                                    path_text(file.path()), file.summary()));
     }
     triple.tensors[i] = &file.tensors()[0];
-    for (const char* key : {"scale", "causal", "mask", "layout", "lengths"}) {
+    for (const char* key : setting_keys) {
       const auto own = setting(file, key);
       const auto first = setting(*triple.files[0], key);
       if (i > 0 && own && (!first || own->text != first->text)) {

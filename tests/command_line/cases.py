@@ -41,6 +41,7 @@ case("help", ["--help"], 0, has=["certify", "limits", "Exit codes"])
 case("no-subcommand", [], 2, err=r"subcommand.*--help")
 case("empty-subcommand", [""], 2, err=r"''.*certify.*limits")
 case("unknown-subcommand", ["divine"], 2, err=r"'divine'.*certify.*limits")
+case("unknown-subcommand-help", ["divine", "--help"], 2, err=r"'divine'.*certify.*limits")
 case("unknown-option", ["--frobnicate"], 2, err=r"frobnicate|subcommand")
 case("subcommand-unknown-option", ["limits", "--frobnicate"], 2, err=r"frobnicate")
 case("line-feed-in-an-option", ["limits", "--frob\nnicate"], 2, err=r"frob\\x0anicate")
@@ -64,7 +65,8 @@ case("limits-stabilizer-exponent",
                          values("formats", "*", "accumulator", "*")(value)] == [(107, 108)])
 case("limits-bad-format", ["limits", "--format", "fp12"], 2, err=r"fp12.*fp16")
 case("limits-format-without-value", ["limits", "--format"], 2, err=r"--format")
-case("limits-no-keys", ["limits", "--keys", "0"], 2, err=r"--keys")
+case("limits-no-keys", ["limits", "--keys", "0"], 2,
+     err=r"^headroom: --keys: found '0', expected an integer from 1 \(see --help\)$")
 case("limits-negative-keys", ["limits", "--keys", "-4"], 2, err=r"--keys")
 case("limits-keys-not-a-number", ["limits", "--keys", "many"], 2, err=r"--keys.*many")
 

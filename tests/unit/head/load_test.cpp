@@ -329,9 +329,35 @@ TEST_F(Load, Lengths) {
   for (const char* bad : {"6", "5,6", "-1", "", "3,", "a", "3.0", " 3"}) {
     EXPECT_TRUE(mentions(error_of(options(bad)), "expected integers from 0 to the 5 keys")) << bad;
   }
+  EXPECT_TRUE(mentions(error_of(options("6,5")), "0 to the 5 keys of "));
+  EXPECT_TRUE(mentions(error_of(options("[4, 3]")), ", as 64 or 64,50"));
   EXPECT_TRUE(mentions(error_of(options("1,2,3")), "3 lengths, expected 1 or one for each of 2"));
   put("x.json", R"({"lengths":[4,3],"layout":"bhnd"})");
   EXPECT_EQ(load()[1].visibility.length, 3);
+  writer_.set_metadata("lengths", "[5, 2]");
+  EXPECT_EQ(load()[1].visibility.length, 2);
+  for (const char* bad : {"[]", "[5, 2", "[[5, 2]]", "[5, 6]", "[5,, 2]"}) {
+    writer_.set_metadata("lengths", bad);
+    EXPECT_TRUE(mentions(error_of(), ", as 64 or 64,50 or [64, 50]")) << bad;
+  }
+}
+
+TEST_F(Load, MisspeltSettingsAreNamed) {
+  add_triple("", {2, 4}, {2, 4});
+  put("x.json",
+      R"({"scal":0.5,"Scale":1,"length":2,"masks":"causal","model":"m","mesk":1,"sale":1})");
+  std::string all;
+  const Head head = load()[0];
+  for (const std::string& warning : head.warnings) all += warning + "\n";
+  for (const char* part :
+       {"x.json: sidecar key scal is not read; is scale meant?", "key Scale is not read; is scale",
+        "key length is not read; is lengths", "key masks is not read; is mask",
+        "key mesk is not read; is mask", "key sale is not read; is scale"}) {
+    EXPECT_TRUE(mentions(all, part)) << all;
+  }
+  EXPECT_FALSE(mentions(all, "model"));
+  put("x.json", R"({"scale":1,"mask":"none","model":"m"})");
+  EXPECT_TRUE(load()[0].warnings.empty());
 }
 
 TEST_F(Load, OperandFormat) {
