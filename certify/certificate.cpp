@@ -106,11 +106,17 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   } else {
     gate = nullptr;
   }
-  j["values"] = {
-      {"query_norm", hex_float(report.query_norm)}, {"key_norm", hex_float(report.key_norm)},
-      {"radius", hex_float(report.radius)},         {"v_magnitude", hex_float(report.v_magnitude)},
-      {"most_visible", report.most_visible},        {"rows_evaluated", report.rows_evaluated},
-      {"rows_undecided", report.rows_undecided}};
+  const auto scanned = [&](double value) {
+    return report.scanned ? Json(hex_float(value)) : Json(nullptr);
+  };
+  Json& values = j["values"];
+  values["query_norm"] = scanned(report.query_norm);
+  values["key_norm"] = scanned(report.key_norm);
+  values["radius"] = scanned(report.radius);
+  values["v_magnitude"] = scanned(report.v_magnitude);
+  values["most_visible"] = report.scanned ? Json(report.most_visible) : Json(nullptr);
+  values["rows_evaluated"] = report.rows_evaluated;
+  values["rows_undecided"] = report.rows_undecided;
   j["path"] = report.stabilizer;
   j["claims"] = claims_json(report.claims);
   j["refused"] = claims_json(report.fixed_claims);

@@ -29,8 +29,13 @@ bool any_required(const std::vector<Claim>& claims, ClaimOutcome outcome) {
                      [&](const Claim& c) { return c.required && c.outcome() == outcome; });
 }
 
-/// A count of terms against a format: no number of the head moves it.
-bool counts_only(const Claim& claim) { return claim.id == "sum.absorption"; }
+/// Holds far from anything the head's numbers move: a count of terms against a format, or the size
+/// of a score or of mu in a format whose range is many binades away.
+bool far_from_the_head(const Claim& claim) {
+  constexpr double near_bits = 16;
+  return claim.id == "sum.absorption" || claim.id == "exponent.defined" ||
+         (claim.id == "score.range" && claim.margin_bits() > near_bits);
+}
 
 /// `clis` chooses the largest C for which these hold, so their margins say nothing of the head.
 bool fitted_by_cap(const Claim& claim) {
@@ -39,14 +44,14 @@ bool fitted_by_cap(const Claim& claim) {
 }
 
 /// The required claim of this outcome with the least margin; nullptr if there is none. Claims that
-/// hold by count, or because C was fitted to them, do not bind.
+/// hold far from the head, or because C was fitted to them, do not bind.
 const Claim* binding_claim(const std::vector<Claim>& claims, ClaimOutcome outcome,
                            bool cap_is_fitted = false) {
   const Claim* least = nullptr;
   for (const Claim& claim : claims) {
     if (!claim.required || claim.outcome() != outcome || claim.kind == LimitKind::none) continue;
     if (outcome == ClaimOutcome::holds &&
-        (counts_only(claim) || (cap_is_fitted && fitted_by_cap(claim)))) {
+        (far_from_the_head(claim) || (cap_is_fitted && fitted_by_cap(claim)))) {
       continue;
     }
     if (least == nullptr || claim.margin_bits() < least->margin_bits()) least = &claim;
@@ -109,14 +114,15 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
     finite.note = scan.non_finite_where;
     report.claims.push_back(finite);
     report.verdict = scan.non_finite_certain ? Verdict::refuted : Verdict::undecided;
-    report.reason = (scan.non_finite_certain ? "the data hold NaN or infinity: "
-                                             : "operands overflow in some summation orders: ") +
+    report.reason = (scan.non_finite_certain ? "not finite: " : "not finite in some orders: ") +
                     scan.non_finite_where;
+    report.stabilizer = std::string(to_text(options.policy));
     report.binding = finite.id;
     report.margin_bits = finite.margin_bits();
     report.gate_accepts = Tri::no;
     return report;
   }
+  report.scanned = true;
   report.most_visible = scan.most_visible;
   report.v_magnitude = scan.v_magnitude;
   report.query_norm = scan.query_norm.hi();
@@ -216,7 +222,7 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
     report.verdict = Verdict::undecided;
     report.reason = "the kernel's gate may go either way within its own rounding";
     report.binding = "gate.conservative";
-    report.margin_bits = gate.limit - gate.value.hi();
+    report.margin_bits = (Interval(gate.limit) - Interval(gate.value.hi())).lo();
     return report;
   }
   decide_by(report, fixed.claims, Verdict::certified, "the fixed stabilizer");

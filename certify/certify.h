@@ -52,6 +52,8 @@ struct HeadReport {
   std::vector<Claim> claims;        ///< of the path taken
   std::vector<Claim> fixed_claims;  ///< of the refused fixed path, if the gate refused
   std::vector<std::string> assumptions;
+  /// False if the data hold NaN or infinity: then none of the numbers below was made.
+  bool scanned = false;
   std::int64_t keys = 0, queries = 0, channels = 0, value_channels = 0;
   std::int64_t most_visible = 0, rows_evaluated = 0, rows_undecided = 0;
   double v_magnitude = 0, query_norm = 0, radius = 0, key_norm = 0;

@@ -22,23 +22,23 @@ ClaimOutcome Claim::outcome() const {
 double Claim::margin_bits() const {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (kind == LimitKind::none) return infinity;
+  const UpwardRounding rounding;  // margins are rounded down, whoever asks
   const bool upper = kind == LimitKind::at_most;
-  const double end = upper ? value.hi() : value.lo();
-  if (unit == ClaimUnit::log2) {
-    // equal infinities: no room at all
-    if (std::isinf(end) && end == limit) return 0;
-    return upper ? limit - end : end - limit;
+  Interval end(upper ? value.hi() : value.lo());
+  Interval bound(limit);
+  if (unit != ClaimUnit::log2) {  // the logarithm of what is not positive is -infinity
+    const auto logarithm = [](const Interval& x) {
+      return x.lo() > 0 ? log2(x) : Interval(-infinity, -infinity);
+    };
+    end = logarithm(end);
+    bound = logarithm(bound);
   }
-  // A report, not a bound: the outcome is decided on the enclosure itself. A logarithm of 0 is
-  // -infinity; two of them leave no room at all.
-  if (!(end > 0) || !(limit > 0)) {
-    if (!(end > 0) && !(limit > 0)) return 0;
-    return upper == !(end > 0) ? infinity : -infinity;
+  // equal infinities: no room at all
+  if (std::isinf(end.lo()) && end.lo() == end.hi() && bound.lo() == end.lo() &&
+      bound.hi() == end.hi()) {
+    return 0;
   }
-  const UpwardRounding rounding;
-  const Interval quotient = upper ? log2(Interval(limit)) - log2(Interval(end))
-                                  : log2(Interval(end)) - log2(Interval(limit));
-  return quotient.lo();
+  return (upper ? bound - end : end - bound).lo();
 }
 
 std::string_view to_text(ClaimStatus status) {

@@ -49,8 +49,8 @@ struct Claim {
   std::string note;
 
   ClaimOutcome outcome() const;
-  /// Bits between the value's unfavourable end and the limit; negative if beyond. +inf without a
-  /// limit.
+  /// Bits between the value's unfavourable end and the limit, rounded down; negative if beyond.
+  /// +inf without a limit. Any rounding mode may be active.
   double margin_bits() const;
 };
 

@@ -59,6 +59,7 @@ struct Limits {
   double flush_exponent;  ///< weights from here on survive exp2, P and l, the unit's error included
   // What lies beyond a limit above need not fail; beyond these it certainly does.
   double exponent_fails;   ///< exp2 certainly overflows above
+  double weight_fails;     ///< P is certainly infinite above
   double final_l_too_big;  ///< the reciprocal is certainly flushed, or l infinite, above
   double
       final_l_too_small;  ///< l is certainly 0, its reciprocal infinite or its guard active, below
@@ -119,6 +120,7 @@ Limits limits_of(const UpwardRounding& up, const KernelModel& kernel) {
     limits.exponent_fails = std::min<double>(limits.exponent_fails, result.emax + 1);
   }
   limits.weight = log2_max_finite(up, kernel.p.format).value();
+  limits.weight_fails = kernel.p.saturate ? infinity : kernel.p.format.emax + 1;
   limits.denominator = log2_max_finite(up, kernel.denominator.format).value();
   limits.numerator = log2_max_finite(up, kernel.numerator.format).value();
   limit_final_l(kernel, limits);
@@ -467,6 +469,11 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
     const Upper<Log2> e = exp2_upper(c_.up, c_.kernel.exp2, Upper<Log2>(facts.exponent.hi()));
     facts.weight = Interval(
         facts.weight.lo(), std::min(facts.weight.hi(), stored_weight(c_.up, c_.kernel, e).value()));
+    // the largest weight is at least its exponent's, less the unit's error and P's rounding
+    const Interval least = Interval(facts.exponent.lo()) +
+                           log2_kept(Interval(exp2_relative_error(c_.kernel.exp2).value())) +
+                           log2_kept(Interval(std::ldexp(1.0, -c_.kernel.p.format.precision)));
+    facts.weight = Interval(std::min(least.lo(), facts.weight.hi()), facts.weight.hi());
     facts.denominator = meet(facts.denominator, run.log2_denominator);
     facts.final_l = meet(facts.final_l, run.log2_denominator);
   } else {
@@ -507,7 +514,9 @@ std::vector<Claim> PathBuilder::row_claims(const RowFacts& facts, const RowInput
   add("exponent.upper", ClaimUnit::log2, LimitKind::at_most,
       certain(facts.exponent, LimitKind::at_most, limits_.exponent, limits_.exponent_fails),
       limits_.exponent, facts.key);
-  add("p.range", ClaimUnit::log2, LimitKind::at_most, facts.weight, limits_.weight, facts.key);
+  add("p.range", ClaimUnit::log2, LimitKind::at_most,
+      certain(facts.weight, LimitKind::at_most, limits_.weight, limits_.weight_fails),
+      limits_.weight, facts.key);
   add("l.range", ClaimUnit::log2, LimitKind::at_most, facts.denominator, limits_.denominator);
   add("o.range", ClaimUnit::log2, LimitKind::at_most, facts.numerator, limits_.numerator);
   add("l.nonzero", ClaimUnit::log2, LimitKind::at_least,

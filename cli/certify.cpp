@@ -58,9 +58,11 @@ double positive_limit(const std::string& option, const std::string& text) {
   return lower;
 }
 
-std::string margin_text(const HeadReport& report) {
-  if (std::isinf(report.margin_bits)) return report.margin_bits > 0 ? "-" : "-inf";
-  return fmt::format("{:+.2f}", report.margin_bits);
+/// Bits with two digits; a margin too small for them with one that shows its sign.
+std::string bits_text(double bits) {
+  if (std::isinf(bits)) return bits > 0 ? "-" : "-inf";
+  return bits != 0 && std::fabs(bits) < 0.005 ? fmt::format("{:+.0e}", bits)
+                                              : fmt::format("{:+.2f}", bits);
 }
 
 /// An upper bound for people: two digits, rounded up, so that the shown number is a bound too.
@@ -91,9 +93,13 @@ Tone tone_of(Verdict verdict) {
   return Tone::plain;
 }
 
-/// A scale for people: the decimal number where it is one of at most 20 places, else exact text.
+/// A scale for people: the decimal number where it is one of at most 20 places, else exact text,
+/// cut where it is longer than a line.
 std::string scale_text(const Scale& scale) {
-  if (scale.is_irrational()) return scale.text();
+  constexpr std::size_t longest = 60;
+  const std::string exact = scale.text();
+  if (exact.size() > longest) return exact.substr(0, longest) + "...";
+  if (scale.is_irrational()) return exact;
   boost::multiprecision::cpp_int ten_to_places = 1;
   for (int places = 0; places <= 20; ++places, ten_to_places *= 10) {
     const Rational shifted = scale.rational() * ten_to_places;
@@ -131,8 +137,8 @@ void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& 
     const Claim* lost = find_claim(r, "mass.lost");
     const Claim* error = find_claim(r, "output.error");
     const Claim* binding = find_claim(r, r.binding);
-    table.add_row({r.id, Cell(std::string(to_text(r.verdict)), tone_of(r.verdict)), margin_text(r),
-                   r.binding.empty() ? "-" : r.binding,
+    table.add_row({r.id, Cell(std::string(to_text(r.verdict)), tone_of(r.verdict)),
+                   bits_text(r.margin_bits), r.binding.empty() ? "-" : r.binding,
                    binding != nullptr && binding->row >= 0 ? std::to_string(binding->row) : "-",
                    r.has_gate ? number_text(r.gate_value.hi()) : "-",
                    r.has_gate ? number_text(r.gate_limit) : "-",
@@ -187,6 +193,33 @@ void print_summary(const std::vector<HeadReport>& reports, const KernelModel& ke
              stdout);
 }
 
+/// Why, one line for each head that is not certified.
+void print_reasons(const std::vector<HeadReport>& reports) {
+  constexpr std::size_t most = 20;
+  std::size_t printed = 0, left = 0;
+  for (const HeadReport& r : reports) {
+    if (r.verdict == Verdict::certified) continue;
+    if (printed == most) {
+      ++left;
+      continue;
+    }
+    ++printed;
+    std::string line = fmt::format("{}: {}: {}", printable(r.id), to_text(r.verdict), r.reason);
+    const Claim* binding = find_claim(r, r.binding);
+    if (r.verdict == Verdict::fallback) {
+      if (!r.gate_note.empty()) line += fmt::format(" (refused by {})", r.gate_note);
+    } else if (binding != nullptr && binding->id != "operand.finite") {
+      line += fmt::format(": {} is {}, limit {}", binding->id,
+                          number_text(binding->kind == LimitKind::at_least ? binding->value.lo()
+                                                                           : binding->value.hi()),
+                          number_text(binding->limit));
+      if (binding->row >= 0) line += fmt::format(", row {}", binding->row);
+    }
+    std::fputs((printable(line) + "\n").c_str(), stdout);
+  }
+  if (left > 0) std::fputs(fmt::format("and {} more; see --claims\n", left).c_str(), stdout);
+}
+
 void print_claims(const std::vector<HeadReport>& reports) {
   const bool colour = colour_wanted(stdout);
   const auto print = [&](const HeadReport& r, const std::vector<Claim>& claims,
@@ -206,20 +239,18 @@ void print_claims(const std::vector<HeadReport>& reports) {
       const bool limited = c.kind != LimitKind::none;
       const double end = c.kind == LimitKind::at_least ? c.value.lo() : c.value.hi();
       const double margin = c.margin_bits();
-      table.add_row(
-          {c.id,
-           Cell(std::string(limited ? to_text(c.outcome()) : "reported") +
-                    (c.required || !limited ? "" : " (not required)"),
-                !limited                             ? Tone::dim
-                : c.outcome() == ClaimOutcome::holds ? Tone::good
-                : c.outcome() == ClaimOutcome::fails ? Tone::bad
-                                                     : Tone::warning),
-           number_text(end), limited ? number_text(c.limit) : "-",
-           limited ? (std::isinf(margin) ? number_text(margin) : fmt::format("{:+.2f}", margin))
-                   : "-",
-           std::string(to_text(c.unit)), c.row >= 0 ? std::to_string(c.row) : "-",
-           c.key >= 0 ? std::to_string(c.key) : "-", std::string(c.reference),
-           std::string(to_text(c.status))});
+      table.add_row({c.id,
+                     Cell(std::string(limited ? to_text(c.outcome()) : "reported") +
+                              (c.required || !limited ? "" : " (not required)"),
+                          !limited                             ? Tone::dim
+                          : c.outcome() == ClaimOutcome::holds ? Tone::good
+                          : c.outcome() == ClaimOutcome::fails ? Tone::bad
+                                                               : Tone::warning),
+                     number_text(end), limited ? number_text(c.limit) : "-",
+                     limited ? bits_text(margin) : "-", std::string(to_text(c.unit)),
+                     c.row >= 0 ? std::to_string(c.row) : "-",
+                     c.key >= 0 ? std::to_string(c.key) : "-", std::string(c.reference),
+                     std::string(to_text(c.status))});
     }
     std::fputs(table.render(colour).c_str(), stdout);
   };
@@ -246,9 +277,9 @@ std::vector<Head> load_all(const std::vector<std::string>& files, const LoadOpti
   if (npy > 0) {
     if (npy != 3 || files.size() != 3) {
       throw InputError(
-          fmt::format("found {} .npy file{} of {}, expected three: Q, K and V in this "
-                      "order",
-                      npy, npy == 1 ? "" : "s", files.size()));
+          fmt::format("found {} files, {} of them .npy, expected three .npy files: Q, "
+                      "K and V in this order",
+                      files.size(), npy));
     }
     return load_heads(files[0], files[1], files[2], options);
   }
@@ -259,10 +290,30 @@ std::vector<Head> load_all(const std::vector<std::string>& files, const LoadOpti
   return heads;
 }
 
+/// Certificates are named by the id: two heads of one id would overwrite each other's.
+void refuse_equal_ids(const std::vector<Head>& heads) {
+  std::map<std::string, std::string> file_of;
+  for (const Head& head : heads) {
+    const auto [known, fresh] = file_of.emplace(head.id, head.file);
+    if (!fresh) {
+      throw InputError(
+          fmt::format("--certificates: {} and {} both hold a head {}, expected ids "
+                      "that differ: certificates are named by them",
+                      path_text(known->second), path_text(head.file), printable(head.id)));
+    }
+  }
+}
+
 void run_certify(const CertifyArguments& arguments, int& exit_code) {
   CertifyOptions options;
   options.policy = parse_policy(arguments.policy);
   options.eps = positive_limit("--eps", arguments.eps);
+  if (options.eps >= 1) {
+    throw InputError(
+        fmt::format("--eps: found '{}', expected a number below 1: a share of the "
+                    "softmax mass",
+                    printable(arguments.eps)));
+  }
   if (!arguments.max_error.empty()) {
     options.max_error = positive_limit("--max-error", arguments.max_error);
   }
@@ -276,6 +327,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
         static_cast<std::size_t>(arguments.threads));
   }
   const std::vector<Head> heads = load_all(arguments.files, load);
+  if (!arguments.certificates.empty()) refuse_equal_ids(heads);
   std::vector<HeadReport> reports;
   {
     Progress progress("certifying", heads.size());
@@ -315,6 +367,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
     return;
   }
   print_table(heads, reports);
+  print_reasons(reports);
   print_summary(reports, kernel, heads, arguments);
   if (arguments.claims) print_claims(reports);
 }
@@ -339,8 +392,12 @@ void add_certify(CLI::App& app, int& exit_code) {
   command->add_option("--max-error", arguments->max_error,
                       "Limit of output.error, absolute (default: reported only)");
   add_head_options(*command, arguments->heads);
-  command->add_option("--certificates", arguments->certificates,
-                      "Write one certificate a head into this folder");
+  command
+      ->add_option("--certificates", arguments->certificates,
+                   "Write one certificate a head into this folder")
+      ->check([](const std::string& folder) {
+        return folder.empty() ? std::string("expected a folder") : std::string();
+      });
   command
       ->add_option("--evaluate-rows", arguments->evaluate_rows,
                    "Rows evaluated exactly at most, a head, where bounds do not decide")

@@ -163,5 +163,22 @@ TEST(PublicGates, OnlyTheSoundGateCertifiesAWideBound) {
   EXPECT_EQ(clis.verdict, Verdict::certified) << clis.reason << " " << clis.binding;
 }
 
+// The textbook misuse: C = 88 with FP16 weights. P = 2^71 is infinite in every execution.
+TEST(PublicGates, FixedMWithFp16WeightsIsRefutedByTheirRange) {
+  const Head head = make_head(
+      "fp16-weights", 2, 64, 2, 1, [](auto, std::int64_t c) { return c == 0 ? 16.0 : 0.5; },
+      [](std::int64_t j, std::int64_t c) { return c == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : 0.25; },
+      [](std::int64_t j, auto) { return static_cast<double>(j % 5) / 4; });
+  const KernelModel kernel = ideal_kernel("[p]\nformat = \"fp16\"\n");
+  const HeadReport fixed = certify_with(head, kernel, Policy::fixed_m);
+  EXPECT_EQ(fixed.gate_accepts, Tri::yes);
+  EXPECT_EQ(fixed.verdict, Verdict::refuted) << fixed.reason << " " << fixed.binding;
+  EXPECT_EQ(fixed.binding, "p.range");
+  EXPECT_NEAR(claim(fixed, "p.range").value.lo(), 88, 1.5);
+  const HeadReport clis = certify_with(head, kernel, Policy::clis);
+  EXPECT_EQ(clis.verdict, Verdict::certified) << clis.reason << " " << clis.binding;
+  EXPECT_LE(clis.cap, 15);
+}
+
 }  // namespace
 }  // namespace headroom::cases

@@ -174,7 +174,7 @@ certify("lengths-too-long", [ROPE, "--kernel", "hopper", "--lengths", "1025"], 2
 certify("lengths-negative", [ROPE, "--kernel", "hopper", "--lengths", "-1"], 2, err=r"lengths")
 certify("folder-for-file", ["examples/heads", "--kernel", "hopper"], 2, err=r"is a directory")
 certify("no-tensors", ["examples/heads/README.md", "--kernel", "hopper"], 2, err=r"README\.md")
-certify("two-npy", ["q.npy", "k.npy", "--kernel", "hopper"], 2, err=r"three: Q, K and V")
+certify("two-npy", ["q.npy", "k.npy", "--kernel", "hopper"], 2, err=r"three \.npy files: Q, K and V")
 certify("four-npy", ["q.npy", "k.npy", "v.npy", "w.npy", "--kernel", "hopper"], 2, err=r"three")
 certify("npy-and-safetensors", ["q.npy", "k.npy", ROPE, "--kernel", "hopper"], 2, err=r"three")
 certify("missing-npy", ["q.npy", "k.npy", "v.npy", "--kernel", "ieee-fp32"], 2, err=r"q\.npy")
@@ -269,3 +269,16 @@ reference("segments-too-short", [ROPE, "--format", "fp32", "--segments", "5,6", 
           err=r"--segments.*11.*1024", files=[])
 reference("no-such-file", ["no/such.safetensors", "--format", "fp32", *REFERENCE_OUT], 2,
           err=r"no/such\.safetensors", files=[])
+
+# Certificates are named by ids: two heads of one id must not overwrite each other's.
+case("certify-equal-ids",
+     ["certify", "examples/heads/one_sided_gate_bf16.safetensors",
+      "examples/heads/one_sided_gate_bf16.safetensors", "--kernel",
+      "examples/kernels/one-sided.toml", "--scale-log2", "1", "--certificates", "{tmp}/out"], 2,
+     err=r"one_sided_gate_bf16:0")
+case("certify-eps-above-one",
+     ["certify", "examples/heads/one_sided_gate_bf16.safetensors", "--kernel", "hopper", "--eps",
+      "2"], 2, err=r"--eps.*below 1")
+case("certify-certificates-nowhere",
+     ["certify", "examples/heads/one_sided_gate_bf16.safetensors", "--kernel", "hopper",
+      "--certificates", ""], 2, err=r"--certificates.*folder")

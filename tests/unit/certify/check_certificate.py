@@ -137,7 +137,8 @@ def derived(certificate):
         verdict, deciding = "certified" if own else "fallback", "holds"
     candidates = [c for c in required if outcome_of(c) == deciding and c["kind"] != "none"]
     if deciding == "holds":
-        candidates = [c for c in candidates if c["id"] != "sum.absorption"]
+        candidates = [c for c in candidates if c["id"] not in ("sum.absorption", "exponent.defined")
+                      and not (c["id"] == "score.range" and margin_of(c) > 16)]
         if verdict == "certified" and certificate["policy"] == "clis":
             candidates = [c for c in candidates if c["id"] not in FITTED]
     best = min(candidates, key=margin_of, default=None)
