@@ -3,8 +3,9 @@
 
     program_test.py PROGRAM
 
-Writes tiny heads, runs the program, reads what it wrote with a reader of its own, and compares every
-element with sums of fractions, Python's decimal exp and ln, and one rounding. Standard library only.
+Writes tiny heads, runs the program, reads what it wrote with a reader of its own, and compares
+every element with sums of fractions, Python's decimal exp and ln, and one rounding. Python 3
+standard library only.
 """
 
 import decimal
