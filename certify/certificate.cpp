@@ -126,6 +126,8 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
                       "merge.range, merge.identity: split-KV and ring merges",
                       "lse.shift: the LSE of centred keys must be shifted back by the caller"};
   j["verdict"] = to_text(report.verdict);
+  j["safe"] = to_text(report.safe);
+  j["accurate"] = to_text(report.accurate);
   j["reason"] = report.reason;
   j["binding"] = report.binding;
   j["margin_bits"] = hex_float(report.margin_bits);

@@ -31,6 +31,8 @@ struct HeadReport {
   std::string id;
   Policy policy = Policy::clis;
   Verdict verdict = Verdict::undecided;
+  /// SAFE: every required claim but those of accuracy. ACCURATE(eps): those too. Of the path taken.
+  ClaimOutcome safe = ClaimOutcome::unknown, accurate = ClaimOutcome::unknown;
   std::string reason;      ///< one line: what decided it
   std::string binding;     ///< id of the claim with the least margin among those that decided
   double margin_bits = 0;  ///< its margin

@@ -255,7 +255,9 @@ void print_claims(const std::vector<HeadReport>& reports) {
     std::fputs(table.render(colour).c_str(), stdout);
   };
   for (const HeadReport& r : reports) {
-    print(r, r.claims, fmt::format("{} ({})", r.reason, r.stabilizer));
+    print(r, r.claims,
+          fmt::format("{} ({}); SAFE {}, ACCURATE {}", r.reason, r.stabilizer, to_text(r.safe),
+                      to_text(r.accurate)));
     if (!r.fixed_claims.empty()) {
       print(r, r.fixed_claims, fmt::format("the refused path ({})", to_text(r.policy)));
     }

@@ -80,6 +80,9 @@ TEST(PublicGates, CaseB) {
   EXPECT_EQ(fixed.verdict, Verdict::refuted);
   EXPECT_EQ(fixed.binding, "mass.lost");
   EXPECT_NEAR(claim(fixed, "mass.lost").value.lo(), 0.1922, 1e-4);
+  // nothing is NaN and no denominator vanishes: safe, and wrong
+  EXPECT_EQ(fixed.safe, ClaimOutcome::holds);
+  EXPECT_EQ(fixed.accurate, ClaimOutcome::fails);
   const HeadReport clis = certify_with(head, kernel, Policy::clis);
   EXPECT_EQ(clis.verdict, Verdict::certified) << clis.reason << " " << clis.binding;
   EXPECT_EQ(clis.cap, 109);

@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 TOP = ["schema", "toolkit", "kernel", "policy", "parameters", "head", "gate", "values", "path",
-       "claims", "refused", "assumptions", "not_covered", "verdict", "reason", "binding",
+       "claims", "refused", "assumptions", "not_covered", "verdict", "safe", "accurate", "reason", "binding",
        "margin_bits", "status"]
 HEAD = ["id", "prefix", "layout", "batch", "query_head", "kv_head", "queries", "keys", "channels",
         "value_channels", "mask", "length", "scale", "stored", "cast", "sha256"]
@@ -145,7 +145,18 @@ def derived(certificate):
     return (verdict, "", math.inf) if best is None else (verdict, best["id"], margin_of(best))
 
 
+ACCURACY = {"mass.lost", "product.flush", "mask.mass", "output.error", "gate.conservative"}
+
+
+def conjunction(claims, with_accuracy):
+    outcomes = {outcome_of(c) for c in claims
+                if c["required"] and (with_accuracy or c["id"] not in ACCURACY)}
+    return "fails" if "fails" in outcomes else "unknown" if "unknown" in outcomes else "holds"
+
+
 def check_consistency(certificate):
+    require(certificate["safe"] == conjunction(certificate["claims"], False), "safe")
+    require(certificate["accurate"] == conjunction(certificate["claims"], True), "accurate")
     for claim in certificate["claims"] + certificate["refused"]:
         check_claim(claim)
     require(certificate["path"] in (certificate["policy"], "online", ""), "path")
