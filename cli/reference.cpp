@@ -335,7 +335,9 @@ std::string npy_bytes(const OutputTensor& t) {
   return bytes;
 }
 
-void write_output(const std::string& path, const std::vector<OutputTensor>& tensors,
+/// `prefix`: that of every tensor, left out of .npy names, so that `o` is `path` itself.
+void write_output(const std::string& path, const std::string& prefix,
+                  const std::vector<OutputTensor>& tensors,
                   const std::map<std::string, std::string>& metadata) {
   if (!ends_with(path, ".npy")) {
     atomic_write_file(path, safetensors_bytes(tensors, metadata));
@@ -345,7 +347,8 @@ void write_output(const std::string& path, const std::vector<OutputTensor>& tens
   const std::string stem = path.substr(0, path.size() - 4);
   std::vector<std::pair<std::string, std::string>> files;
   for (const OutputTensor& t : tensors) {
-    files.emplace_back(t.name == "o" ? path : stem + "." + t.name + ".npy", npy_bytes(t));
+    const std::string name = t.name.starts_with(prefix) ? t.name.substr(prefix.size()) : t.name;
+    files.emplace_back(name == "o" ? path : stem + "." + name + ".npy", npy_bytes(t));
   }
   for (const auto& [name, bytes] : files) atomic_write_file(name, bytes);
 }
@@ -566,7 +569,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
   std::string ids;
   for (const Head& h : heads) ids += (ids.empty() ? "" : " ") + h.id;
   metadata["heads"] = ids;
-  write_output(a.output, out, metadata);
+  write_output(a.output, heads.front().prefix, out, metadata);
 
   std::int64_t undecided = 0;
   for (const HeadSummary& s : summaries) undecided += s.counts.of(Rung::undecided);

@@ -228,6 +228,9 @@ reference("missing-folder",
           err=r"no/such/o\.safetensors", files=[])
 reference("output-is-no-tensor-file", [ROPE, "--format", "fp32", "-o", "{tmp}/o.txt"], 2,
           err=r"o\.txt.*\.safetensors or \.npy", files=[])
+reference("npy-names-leave-the-prefix-out",
+          [ROPE, "--format", "fp32", "--rows", "0", "--heads", "layer1:0", "-o", "{tmp}/o.npy"], 0,
+          has=["written to"], files=["o.npy", "o.lse.npy"])
 reference("npy-cannot-name-bf16", [ROPE, "--format", "bf16", "--rows", "0", "--heads", "layer1:0",
                                    "-o", "{tmp}/o.npy"], 2, err=r"bf16.*\.npy", files=[])
 reference("table", [ROPE, "--format", "bf16", "--rows", "0-15", *REFERENCE_OUT], 0,
