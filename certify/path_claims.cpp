@@ -473,7 +473,12 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
     const Interval least = Interval(facts.exponent.lo()) +
                            log2_kept(Interval(exp2_relative_error(c_.kernel.exp2).value())) +
                            log2_kept(Interval(std::ldexp(1.0, -c_.kernel.p.format.precision)));
-    facts.weight = Interval(std::min(least.lo(), facts.weight.hi()), facts.weight.hi());
+    // only where E and P are normal numbers, and P does not saturate below it
+    const int least_normal = std::max(c_.kernel.exp2.result.emin, c_.kernel.p.format.emin);
+    if (least.lo() >= least_normal + 1) {
+      const double most = c_.kernel.p.saturate ? limits_.weight : infinity;
+      facts.weight = Interval(std::min({least.lo(), facts.weight.hi(), most}), facts.weight.hi());
+    }
     facts.denominator = meet(facts.denominator, run.log2_denominator);
     facts.final_l = meet(facts.final_l, run.log2_denominator);
   } else {
