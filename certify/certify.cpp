@@ -146,6 +146,17 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   report.radius = scan.radius.hi();
   report.key_norm = scan.key_norm.hi();
 
+  if (const std::vector<std::string> open = simulated_only(kernel); !open.empty()) {
+    report.verdict = Verdict::undecided;
+    report.reason = "no bound covers";
+    for (const std::string& key : open) {
+      report.reason += (&key == &open.front() ? " " : ", ") + key;
+    }
+    report.stabilizer = std::string(to_text(options.policy));
+    report.margin_bits = infinity;
+    return report;
+  }
+
   const PathContext context{up, head, kernel, operands, scan, options};
   const auto take_online = [&](Verdict if_all_hold) {
     PathResult online = online_path_claims(context);

@@ -16,6 +16,7 @@
 #include <set>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "reference/format/format.h"
 #include "reference/input_error.h"
@@ -41,7 +42,8 @@ template <>
 constexpr auto all_values<Division> = std::array{Division::divide, Division::reciprocal};
 template <>
 constexpr auto all_values<DenominatorGuard> =
-    std::array{DenominatorGuard::none, DenominatorGuard::zero_to_one, DenominatorGuard::maximum};
+    std::array{DenominatorGuard::none, DenominatorGuard::zero_to_one,
+               DenominatorGuard::zero_to_zero, DenominatorGuard::maximum};
 template <>
 constexpr auto all_values<GateSides> = std::array{GateSides::two_sided, GateSides::one_sided};
 template <>
@@ -54,10 +56,25 @@ constexpr auto all_values<EmptyRowRule> =
     std::array{EmptyRowRule::zero, EmptyRowRule::zero_pos_inf, EmptyRowRule::mean_of_visited,
                EmptyRowRule::nan};
 
+template <>
+constexpr auto all_values<SoftcapFormula> =
+    std::array{SoftcapFormula::tanh, SoftcapFormula::exp_ratio, SoftcapFormula::logistic};
+template <>
+constexpr auto all_values<MaskForm> = std::array{MaskForm::select, MaskForm::additive};
+template <>
+constexpr auto all_values<SinkPlace> = std::array{SinkPlace::end, SinkPlace::start};
+template <>
+constexpr auto all_values<ExponentBase> = std::array{ExponentBase::two, ExponentBase::e};
+template <>
+constexpr auto all_values<MergeRule> =
+    std::array{MergeRule::lse, MergeRule::lse_naive, MergeRule::lse_log1p, MergeRule::accumulate};
+
 // ---------------------------------------------------------------------------------------- keys
 
 /// Every key of a kernel file, once, in canonical order: the reader and the writer both walk this,
-/// so that no field of the model can be in one and not in the other. Facts are apart.
+/// so that no field of the model can be in one and not in the other. Facts are apart. Optional keys
+/// have the default given here, may be left out of complete files, and are written only where they
+/// differ from it.
 template <class Visitor, class Model>
 void visit_keys(Visitor& v, Model& m) {
   const auto accumulator = [&](auto& a) {
@@ -65,6 +82,7 @@ void visit_keys(Visitor& v, Model& m) {
     v.key("order", a.order);
     v.key("flush_to_zero", a.flush_to_zero);
     v.key("rounded_products", a.rounded_products);
+    v.optional("denormals_are_zero", a.denormals_are_zero, false);
   };
   v.section("");
   v.key("name", m.name);
@@ -83,9 +101,16 @@ void visit_keys(Visitor& v, Model& m) {
   accumulator(m.score.accumulator);
   v.key("store", m.score.store);
   v.key("scale_before_store", m.score.scale_before_store);
+  v.optional("softcap", m.score.softcap, SoftcapFormula::tanh);
+  v.section("mask");
+  v.optional("form", m.mask.form, MaskForm::select);
+  v.optional_number("value", m.mask.value, -std::numeric_limits<double>::infinity());
+  v.section("sink");
+  v.optional("place", m.sink, SinkPlace::end);
   v.section("exponent");
   v.key("format", m.exponent.format);
   v.key("fused", m.exponent.fused);
+  v.optional("base", m.exponent.base, ExponentBase::two);
   v.section("exp2");
   v.unit("unit", m.exp2.name);
   v.key("result", m.exp2.result);
@@ -93,6 +118,7 @@ void visit_keys(Visitor& v, Model& m) {
   v.key("flush_to_zero", m.exp2.flush_to_zero);
   v.key("monotone_at_integers", m.exp2.monotone_at_integers);
   v.key("propagates_nan", m.exp2.propagates_nan);
+  v.optional_number("floor", m.exp2.floor, 0.0);
   v.key("evidence", m.exp2.evidence);
   v.key("source", m.exp2.source);
   v.section("p");
@@ -111,6 +137,7 @@ void visit_keys(Visitor& v, Model& m) {
   v.key("reciprocal_exact_at_powers_of_two", m.normalise.reciprocal_exact_at_powers_of_two);
   v.key("guard", m.normalise.guard);
   v.exact_number("guard_value", m.normalise.guard_value);
+  v.optional("every_tile", m.normalise.every_tile, false);
   v.key("output", m.normalise.output);
   v.key("evidence", m.normalise.evidence);
   v.key("source", m.normalise.source);
@@ -125,8 +152,15 @@ void visit_keys(Visitor& v, Model& m) {
   v.key("query_block", m.gate.query_block);
   v.section("tiles");
   v.key("keys", m.tiles.keys);
+  v.optional("queries", m.tiles.queries, 128);
   v.key("padding", m.tiles.padding);
   v.key("empty_row", m.tiles.empty_row);
+  v.section("split");
+  v.optional("parts", m.split.parts, 1);
+  v.optional("merge", m.split.merge, MergeRule::lse);
+  v.optional("reads", m.split.reads, ExponentBase::e);
+  v.section("lse");
+  v.optional("base", m.lse.base, ExponentBase::e);
 }
 
 template <class Visitor, class Fact>
@@ -413,6 +447,28 @@ class Reader {
     }
     value = number.value;
   }
+  template <class T>
+  void optional(const char* name, T& value, const T& missing) {
+    if (complete_) value = missing;
+    if (present(name)) {
+      key(name, value);
+    } else {
+      expected_[section_].push_back(name);
+    }
+  }
+  /// An exact number or "-inf".
+  void optional_number(const char* name, double& value, double missing) {
+    if (complete_) value = missing;
+    if (!present(name)) {
+      expected_[section_].push_back(name);
+    } else if (const auto* text = table_->get(name)->as_string();
+               text != nullptr && text->get() == "-inf") {
+      take(name);
+      value = -std::numeric_limits<double>::infinity();
+    } else {
+      exact_number(name, value);
+    }
+  }
   /// start_unit has read it.
   void unit(const char* name, std::string&) { take(name); }
 
@@ -420,6 +476,7 @@ class Reader {
   std::string full(const std::string& name) const {
     return section_.empty() ? name : section_ + "." + name;
   }
+  bool present(const char* name) const { return table_ != nullptr && table_->get(name) != nullptr; }
   bool given(const std::string& key) const { return where_.contains(key); }
   Position where(const std::string& key) const {
     if (const auto found = where_.find(key); found != where_.end()) return found->second;
@@ -500,7 +557,7 @@ class Reader {
 
   /// Naming another unit sets what that unit promises; keys of [exp2] then override.
   void start_unit(const toml::node& node, Exp2Unit& exp2) {
-    const std::string expected = "correctly-rounded, ulp:K or ex2.approx.ftz";
+    const std::string expected = "correctly-rounded, ulp:K, ex2.approx.ftz or fa4-poly1 to 5";
     section_ = "exp2";
     std::string name = string_of("unit", node, expected);
     if (name.starts_with("ulp:")) {
@@ -517,6 +574,8 @@ class Reader {
       exp2.monotone_at_integers = true;
     } else if (name == "ex2.approx.ftz") {
       exp2 = preset("hopper").exp2;
+    } else if (const std::optional<Exp2Unit> polynomial = fa4_polynomial(name)) {
+      exp2 = *polynomial;
     } else {
       wrong("exp2.unit", node, expected);
     }
@@ -717,9 +776,9 @@ class Writer {
   std::string take() { return std::move(text_); }
 
   void section(const std::string& name) {
-    if (!name.empty()) text_ += "\n[" + name + "]\n";
+    if (!name.empty()) heading_ = "\n[" + name + "]\n";
   }
-  void fact() { text_ += "\n[[fact]]\n"; }
+  void fact() { heading_ = "\n[[fact]]\n"; }
   void key(const char* name, const std::string& value) { line(name, quoted(value)); }
   void key(const char* name, bool value) { line(name, value ? "true" : "false"); }
   void key(const char* name, int value) { line(name, fmt::format("{}", value)); }
@@ -736,10 +795,19 @@ class Writer {
   void error_bound(const char* name, double value) { exact_number(name, value); }
   void exact_number(const char* name, double value) { line(name, fmt::format("\"{:a}\"", value)); }
   void unit(const char* name, const std::string& value) { key(name, value); }
+  template <class T>
+  void optional(const char* name, const T& value, const T& missing) {
+    if (!(value == missing)) key(name, value);
+  }
+  void optional_number(const char* name, double value, double missing) {
+    if (value == missing) return;
+    if (std::isinf(value)) return line(name, quoted("-inf"));
+    exact_number(name, value);
+  }
 
  private:
   void line(const char* name, const std::string& value) {
-    text_ += std::string(name) + " = " + value + "\n";
+    text_ += std::exchange(heading_, "") + std::string(name) + " = " + value + "\n";
   }
   // Valid models hold no control characters (find_problem).
   static std::string quoted(const std::string& value) {
@@ -752,6 +820,7 @@ class Writer {
   }
 
   std::string text_ = "complete = true\n";
+  std::string heading_;  ///< of a section that has no key yet
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "reference/format/convert.h"
 #include "reference/input_error.h"
 
 namespace headroom {
@@ -112,6 +113,14 @@ class Checker {
   std::optional<ModelProblem> problem_;
 };
 
+bool is_fa4_polynomial(const std::string& name) {
+  return name.size() == 9 && name.starts_with("fa4-poly") && name[8] >= '1' && name[8] <= '5';
+}
+
+bool is_number_of(const Format& format, double x) {
+  return std::isfinite(x) && round_to(format, x) == x;
+}
+
 void check_exp2(Checker& check, const Exp2Unit& unit) {
   check.format("exp2.result", unit.result);
   check.ulps("exp2.max_error_ulps", unit.max_error_ulps, unit.result);
@@ -132,10 +141,18 @@ void check_exp2(Checker& check, const Exp2Unit& unit) {
     check.require(unit.name == ulp_unit_name(unit.max_error_ulps),
                   {"exp2.max_error_ulps", "exp2.unit"}, found,
                   "unit \"" + ulp_unit_name(unit.max_error_ulps) + "\"");
+  } else if (is_fa4_polynomial(unit.name)) {
+    check.require(unit.result == fp32, {"exp2.result", "exp2.unit"},
+                  std::string(unit.result.name) + " with unit " + unit.name, "fp32");
+    check.require(!unit.propagates_nan, {"exp2.propagates_nan", "exp2.unit"},
+                  "true with unit " + unit.name, "false: it takes NaN for -127");
   } else {
     check.require(false, {"exp2.unit"}, "\"" + unit.name + "\"",
-                  "correctly-rounded, ulp:K or ex2.approx.ftz");
+                  "correctly-rounded, ulp:K, ex2.approx.ftz or fa4-poly1 to fa4-poly5");
   }
+  check.require(unit.floor == 0 || (unit.floor > 0 && is_number_of(unit.result, unit.floor)),
+                {"exp2.floor", "exp2.result"}, fmt::format("{:a}", unit.floor),
+                fmt::format("0 or a positive number of {}", unit.result.name));
   check.evidence("exp2", unit.evidence, unit.source);
 }
 
@@ -217,6 +234,8 @@ std::string to_text(DenominatorGuard guard) {
       return "none";
     case DenominatorGuard::zero_to_one:
       return "zero-to-one";
+    case DenominatorGuard::zero_to_zero:
+      return "zero-to-zero";
     case DenominatorGuard::maximum:
       return "maximum";
   }
@@ -251,6 +270,38 @@ std::string to_text(EmptyRowRule rule) {
       return "mean-of-visited";
     case EmptyRowRule::nan:
       return "nan";
+  }
+  return "?";
+}
+
+std::string to_text(SoftcapFormula formula) {
+  switch (formula) {
+    case SoftcapFormula::tanh:
+      return "tanh";
+    case SoftcapFormula::exp_ratio:
+      return "exp-ratio";
+    case SoftcapFormula::logistic:
+      return "logistic";
+  }
+  return "?";
+}
+
+std::string to_text(MaskForm form) { return form == MaskForm::select ? "select" : "additive"; }
+
+std::string to_text(SinkPlace place) { return place == SinkPlace::end ? "end" : "start"; }
+
+std::string to_text(ExponentBase base) { return base == ExponentBase::two ? "2" : "e"; }
+
+std::string to_text(MergeRule rule) {
+  switch (rule) {
+    case MergeRule::lse:
+      return "lse";
+    case MergeRule::lse_naive:
+      return "lse-naive";
+    case MergeRule::lse_log1p:
+      return "lse-log1p";
+    case MergeRule::accumulate:
+      return "accumulate";
   }
   return "?";
 }
@@ -315,6 +366,42 @@ std::vector<const Format*> formats_of_key(const std::string& key) {
   return {&fp32, &fp16, &bf16};
 }
 
+std::optional<Exp2Unit> fa4_polynomial(const std::string& name) {
+  if (!is_fa4_polynomial(name)) return std::nullopt;
+  // relative errors 3.9e-2, 2.1e-3, 8.77e-5, 3.0e-6 and 1.5e-7 on (-1, 0], times 2^24
+  constexpr double ulps[] = {654312, 35233, 1472, 51, 3};
+  Exp2Unit unit;
+  unit.name = name;
+  unit.result = fp32;
+  unit.max_error_ulps = ulps[name[8] - '1'];
+  unit.flush_to_zero = true;
+  unit.monotone_at_integers = false;
+  unit.propagates_nan = false;
+  return unit;
+}
+
+std::vector<std::string> simulated_only(const KernelModel& m) {
+  std::vector<std::string> keys;
+  const auto list = [&](bool differs, const std::string& key, const std::string& value) {
+    if (differs) keys.push_back(key + " = " + value);
+  };
+  for (const auto& [section, a] :
+       {std::pair<std::string, const Accumulator&>{"score", m.score.accumulator},
+        std::pair<std::string, const Accumulator&>{"denominator", m.denominator},
+        std::pair<std::string, const Accumulator&>{"numerator", m.numerator}}) {
+    list(a.denormals_are_zero, section + ".denormals_are_zero", "true");
+  }
+  list(m.score.softcap != SoftcapFormula::tanh, "score.softcap", to_text(m.score.softcap));
+  list(m.mask != MaskStage{}, "mask", to_text(m.mask.form) + fmt::format(" of {:a}", m.mask.value));
+  list(m.sink != SinkPlace::end, "sink.place", to_text(m.sink));
+  list(m.exponent.base != ExponentBase::two, "exponent.base", to_text(m.exponent.base));
+  list(is_fa4_polynomial(m.exp2.name), "exp2.unit", m.exp2.name);
+  list(m.exp2.floor != 0, "exp2.floor", fmt::format("{:a}", m.exp2.floor));
+  list(m.normalise.every_tile, "normalise.every_tile", "true");
+  list(m.split.parts != 1, "split.parts", std::to_string(m.split.parts));
+  return keys;
+}
+
 std::optional<ModelProblem> find_problem(const KernelModel& m) {
   Checker check;
   for (const auto& [key, text] :
@@ -351,6 +438,19 @@ std::optional<ModelProblem> find_problem(const KernelModel& m) {
   check.positive_fp32("gate.vmax", m.gate.vmax);
   check.count("gate.query_block", m.gate.query_block, 0);
   check.count("tiles.keys", m.tiles.keys, 1);
+  check.count("tiles.queries", m.tiles.queries, 1);
+  check.count("split.parts", m.split.parts, 1);
+  // the stored score may be a narrower format than FP32; a mask value that it cannot hold is
+  // rounded when it is applied, as a kernel's conversion would
+  check.require(!std::isnan(m.mask.value) && m.mask.value < 0 &&
+                    (std::isinf(m.mask.value) || is_number_of(fp32, m.mask.value)),
+                {"mask.value"}, fmt::format("{:a}", m.mask.value),
+                "-inf or a negative number that fp32 holds");
+  if (m.exponent.base == ExponentBase::e) {
+    check.require(m.scale.log2e == m.scale.scale, {"exponent.base", "scale.log2e", "scale.scale"},
+                  "e with log2(e) at a site of its own",
+                  "both at one site: base e multiplies no log2(e)");
+  }
   check_facts(check, m.facts);
   return check.take();
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ struct Accumulator {
   bool flush_to_zero = false;
   /// Products are rounded and may flush before they are added (no fused multiply-add).
   bool rounded_products = false;
+  /// Subnormal operands of the products and sums are read as zeros.
+  bool denormals_are_zero = false;
   bool operator==(const Accumulator&) const = default;
 };
 
@@ -73,25 +76,55 @@ struct KeyCentring {
   bool operator==(const KeyCentring&) const = default;
 };
 
+/// How a capped score cap * tanh(s / cap) is computed, u = s / cap.
+enum class SoftcapFormula : std::uint8_t {
+  tanh,       ///< tanh u, correctly rounded
+  exp_ratio,  ///< (e^u - e^-u) / (e^u + e^-u)
+  logistic,   ///< 1 - 2 / (e^2u + 1)
+};
 /// Scores as the kernel holds them.
 struct ScoreStage {
   Accumulator accumulator;
   Format store = fp32;  ///< format the score is held in before the exponent
   /// `scale_before_store`: the score-site constant multiplies before the rounding to `store`.
   bool scale_before_store = true;
+  SoftcapFormula softcap = SoftcapFormula::tanh;
   bool operator==(const ScoreStage&) const = default;
 };
 
+enum class MaskForm : std::uint8_t {
+  select,    ///< a hidden score is replaced by the value
+  additive,  ///< the value is added to it, in score.store
+};
+/// What becomes of the score of a hidden key that is computed. Scores that are wholly outside of
+/// the row's range of tiles are not computed.
+struct MaskStage {
+  MaskForm form = MaskForm::select;
+  /// In the unit of the stored score. Minus infinity, or a finite stand-in for it.
+  double value = -std::numeric_limits<double>::infinity();
+  bool operator==(const MaskStage&) const = default;
+};
+
+/// Where a sink, a key without a value, enters.
+enum class SinkPlace : std::uint8_t {
+  end,    ///< l += E(sink - mu) after the last key: the sink has no part in mu
+  start,  ///< the loop starts with m = sink and l = 1
+};
+
+enum class ExponentBase : std::uint8_t { two, e };
 /// x = z - mu.
 struct ExponentStage {
   Format format = fp32;
   bool fused = false;  ///< x = fma(s, c, -mu): no rounding of s c
+  /// e: the unit computes e^x, and scores are never multiplied by log2(e).
+  ExponentBase base = ExponentBase::two;
   bool operator==(const ExponentStage&) const = default;
 };
 
 /// A model of an exp2 unit: what is promised of E(x).
 struct Exp2Unit {
-  /// "correctly-rounded", "ulp:K" (K = max_error_ulps, no promise at integers), "ex2.approx.ftz".
+  /// "correctly-rounded", "ulp:K" (K = max_error_ulps, no promise at integers), "ex2.approx.ftz",
+  /// or "fa4-poly1" to "fa4-poly5": FlashAttention-4's polynomials, edges included.
   std::string name = "correctly-rounded";
   Format result = fp32;
   /// Largest error in ulps of the result for normal results; 0.5 is correct rounding to nearest.
@@ -101,8 +134,14 @@ struct Exp2Unit {
   bool propagates_nan = true;
   Evidence evidence = Evidence::assumed;
   std::string source;
+  /// No result is below this, that of minus infinity included: hardware that never gives zero.
+  double floor = 0;
   bool operator==(const Exp2Unit&) const = default;
 };
+
+/// FlashAttention-4's polynomial of degree 1 to 5 on [0, 1) ("fa4-poly3"), as a unit with what is
+/// promised of it for -126 <= x < 128; nothing for other names.
+std::optional<Exp2Unit> fa4_polynomial(const std::string& name);
 
 /// P as stored for P.V.
 struct WeightStage {
@@ -117,8 +156,9 @@ struct WeightStage {
 enum class Division : std::uint8_t { divide, reciprocal };
 enum class DenominatorGuard : std::uint8_t {
   none,
-  zero_to_one,  ///< l == 0 (or NaN) is replaced by 1
-  maximum,      ///< l = max(l, guard_value)
+  zero_to_one,   ///< l == 0 (or NaN) is replaced by 1
+  zero_to_zero,  ///< 1 / l is replaced by 0 if l == 0 (or NaN)
+  maximum,       ///< l = max(l, guard_value)
 };
 /// Final normalisation O / l.
 struct Normalisation {
@@ -131,6 +171,8 @@ struct Normalisation {
   Format output = bf16;
   Evidence evidence = Evidence::assumed;
   std::string source;
+  /// O is divided by l after every tile, and multiplied by it before the next.
+  bool every_tile = false;
   bool operator==(const Normalisation&) const = default;
 };
 
@@ -168,7 +210,29 @@ struct Tiling {
   int keys = 128;  ///< KV block
   Padding padding = Padding::sliced;
   EmptyRowRule empty_row = EmptyRowRule::zero;
+  int queries = 128;  ///< query block: the rows that tile rules of stabilizers look at together
   bool operator==(const Tiling&) const = default;
+};
+
+/// How the parts of a split KV range, or the hops of a ring, are joined.
+enum class MergeRule : std::uint8_t {
+  lse,         ///< weights E(LSE - max LSE); a part without keys weighs 0
+  lse_naive,   ///< the same without care for parts without keys: inf - inf
+  lse_log1p,   ///< LSE = a + ln(1 + e^(b - a)) in the order of the parts: b - a may be positive
+  accumulate,  ///< O and l are added: every part has the same mu
+};
+struct SplitStage {
+  int parts = 1;  ///< contiguous parts of whole tiles, as equal as can be
+  MergeRule merge = MergeRule::lse;
+  /// The base that the merge takes LSE to have; [lse] base says which it has.
+  ExponentBase reads = ExponentBase::e;
+  bool operator==(const SplitStage&) const = default;
+};
+
+/// The log-sum-exp as delivered: ln or log2 of the sum.
+struct LseStage {
+  ExponentBase base = ExponentBase::e;
+  bool operator==(const LseStage&) const = default;
 };
 
 /// Facts of the chip, with how well each is known; each `assumed` one becomes a named assumption
@@ -188,6 +252,8 @@ struct KernelModel {
   ScaleFolding scale;
   KeyCentring centring;
   ScoreStage score;
+  MaskStage mask;
+  SinkPlace sink = SinkPlace::end;
   ExponentStage exponent;
   Exp2Unit exp2;
   WeightStage p;
@@ -197,9 +263,15 @@ struct KernelModel {
   StabilizerStage stabilizer;
   GateParameters gate;
   Tiling tiles;
+  SplitStage split;
+  LseStage lse;
   std::vector<MachineFact> facts;
   bool operator==(const KernelModel&) const = default;
 };
+
+/// What of a model is simulated but not bounded, as "key = value": the certifier decides nothing
+/// about a kernel for which this is not empty.
+std::vector<std::string> simulated_only(const KernelModel& model);
 
 /// Flush thresholds in log2 units (theory.md, notation): a value of exponent >= L is not lost.
 /// FTZ: the smallest normal exponent; gradual: the exponent of the smallest subnormal.
@@ -217,6 +289,11 @@ std::string to_text(GateSides sides);
 std::string to_text(GateUnit unit);
 std::string to_text(Padding padding);
 std::string to_text(EmptyRowRule rule);
+std::string to_text(SoftcapFormula formula);
+std::string to_text(MaskForm form);
+std::string to_text(SinkPlace place);
+std::string to_text(ExponentBase base);
+std::string to_text(MergeRule rule);
 std::string to_text(const AccumulationOrder& order);     ///< "tile:64", "matrix-unit:25:16", ...
 AccumulationOrder parse_order(const std::string& text);  ///< throws std::invalid_argument
 

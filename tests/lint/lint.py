@@ -35,12 +35,11 @@ def matches(root, names, pattern, text_of=None):
                 yield f"{name}:{number}: {found.group(0).strip()}"
 
 
-# Arrows point one way only: a folder may include itself and folders of a lower rank. The two
-# interpreters of rank 4 do not know each other.
+# Arrows point one way only: a folder may include itself and folders of a lower rank.
 RANKS = {
     "reference/format": 0, "reference/real": 1, "reference/head": 2, "reference/model": 3,
-    "reference/stabilizer": 4, "reference/evaluate": 4, "bounds": 5, "certify": 6, "fuzz": 7,
-    "cli": 8,
+    "reference/stabilizer": 4, "reference/evaluate": 5, "bounds": 6, "certify": 7, "fuzz": 8,
+    "cli": 9,
 }
 
 

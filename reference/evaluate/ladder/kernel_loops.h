@@ -248,40 +248,79 @@ struct LadderLoops {
     }
   }
 
+  /// One key of `count` neighbouring registers: exponents from s, weights in its place.
+  template <bool split, bool capped, bool biased, bool masked, int count>
+  static HEADROOM_VECTOR_INLINE void weights_of(const Constants& k, const ExponentArgs& args,
+                                                double* s, std::int64_t at, const Double* shift,
+                                                Double* most, Double* chain, Double* squares) {
+    Double head[count], w[count];
+    if constexpr (split || capped || biased) {
+#pragma GCC unroll 8
+      for (int v = 0; v < count; ++v) {
+        const std::int64_t here = at + v * lanes;
+        const Exponent t = exponent<split, capped, biased>(
+            k, s + here, split ? args.low + here : nullptr, biased ? args.bias + here : nullptr);
+        head[v] = t.head;
+        w[v] = exp2_reduced<Simd>(k.exp2, t.head, t.tail, shift[v]);
+      }
+    } else {
+      Double x[count];
+#pragma GCC unroll 8
+      for (int v = 0; v < count; ++v) x[v] = Simd::load(s + at + v * lanes);
+      exp2_of_scaled<Simd, count>(k.exp2, k.c_hi, k.c_lo, x, shift, w, head);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < count; ++v) {
+      if constexpr (masked) {
+        const auto seen = Simd::less(Simd::set(0.0), Simd::load(args.visible + at + v * lanes));
+        head[v] = Simd::select(seen, head[v], Simd::set(-__builtin_inf()));
+        w[v] = Simd::select(seen, w[v], Simd::set(0.0));
+      }
+      most[v] = Simd::max(most[v], head[v]);
+      Simd::store(s + at + v * lanes, w[v]);
+      chain[v] = Simd::add(chain[v], w[v]);
+      squares[v] = multiply_add(w[v], w[v], squares[v]);
+    }
+  }
+
   template <bool split, bool capped, bool biased, bool masked>
   static void weights_in(const ExponentArgs& args, double* s, std::int64_t keys,
                          PanelState* state) {
+    // registers at once: as many as the register file takes
+    constexpr int together = lanes == 8 && !split && !capped && !biased ? Vectors
+                             : lanes == 4 && Vectors % 2 == 0           ? 2
+                                                                        : 1;
     const Constants k(args);
     const Double zero = Simd::set(0.0);
-    for (int v = 0; v < Vectors; ++v) {
-      const Double shift = Simd::load(state->shift + v * lanes);
-      Double most = Simd::load(state->greatest + v * lanes);
-      Double squares = Simd::load(state->squares + v * lanes);
-      Double sum = zero;
+    for (int first_v = 0; first_v < Vectors; first_v += together) {
+      const std::int64_t r = first_v * lanes;
+      Double shift[together], most[together], squares[together], sum[together], chain[together];
+#pragma GCC unroll 8
+      for (int v = 0; v < together; ++v) {
+        shift[v] = Simd::load(state->shift + r + v * lanes);
+        most[v] = Simd::load(state->greatest + r + v * lanes);
+        squares[v] = Simd::load(state->squares + r + v * lanes);
+        sum[v] = zero;
+      }
       for (std::int64_t first = 0; first < keys; first += weight_chain) {
-        Double chain = zero;
+#pragma GCC unroll 8
+        for (int v = 0; v < together; ++v) chain[v] = zero;
         const std::int64_t last = first + weight_chain < keys ? first + weight_chain : keys;
         for (std::int64_t j = first; j < last; ++j) {
-          const std::int64_t at = j * rows + v * lanes;
-          Exponent t = exponent<split, capped, biased>(k, s + at, split ? args.low + at : nullptr,
-                                                       biased ? args.bias + at : nullptr);
-          Double w = exp2_reduced<Simd>(k.exp2, t.head, t.tail, shift);
-          if constexpr (masked) {
-            const auto seen = Simd::less(zero, Simd::load(args.visible + at));
-            t.head = Simd::select(seen, t.head, Simd::set(-__builtin_inf()));
-            w = Simd::select(seen, w, zero);
-          }
-          most = Simd::max(most, t.head);
-          Simd::store(s + at, w);
-          chain = Simd::add(chain, w);
-          squares = multiply_add(w, w, squares);
+          weights_of<split, capped, biased, masked, together>(k, args, s, j * rows + r, shift, most,
+                                                              chain, squares);
         }
-        sum = Simd::add(sum, chain);
+#pragma GCC unroll 8
+        for (int v = 0; v < together; ++v) sum[v] = Simd::add(sum[v], chain[v]);
       }
-      for (std::int64_t j = keys; j < tile_keys; ++j) Simd::store(s + j * rows + v * lanes, zero);
-      Simd::store(state->greatest + v * lanes, most);
-      Simd::store(state->squares + v * lanes, squares);
-      Simd::store(state->sum + v * lanes, Simd::add(sum, Simd::load(state->sum + v * lanes)));
+#pragma GCC unroll 8
+      for (int v = 0; v < together; ++v) {
+        const std::int64_t at = r + v * lanes;
+        for (std::int64_t j = keys; j < tile_keys; ++j) Simd::store(s + j * rows + at, zero);
+        Simd::store(state->greatest + at, most[v]);
+        Simd::store(state->squares + at, squares[v]);
+        Simd::store(state->sum + at, Simd::add(sum[v], Simd::load(state->sum + at)));
+      }
     }
   }
 

@@ -32,7 +32,7 @@ enum class Words : std::uint8_t { bf16, fp16, fp32 };
 /// A row's running state, one element a panel row.
 struct PanelState {
   double shift[most_panel_rows];     ///< m: weights are 2^(t - m); an integer
-  double greatest[most_panel_rows];  ///< largest head of a visible exponent so far
+  double greatest[most_panel_rows];  ///< largest visible exponent so far, to 1/16
   double sum[most_panel_rows];       ///< l, this group of tiles
   double squares[most_panel_rows];   ///< sum of squared weights
 };
@@ -69,7 +69,7 @@ struct LadderKernels {
   /// keys of the tile.
   void (*scores)(const double* q_panel, const double* k_tile, std::int64_t k_stride,
                  std::int64_t channels, double* scores);
-  /// Largest head of each row's visible exponents into `greatest` (which is overwritten;
+  /// Largest (head) of each row's visible exponents into `greatest` (which is overwritten;
   /// -infinity without a visible key).
   void (*greatest)(const ExponentArgs& args, const double* scores, std::int64_t keys,
                    double* greatest);

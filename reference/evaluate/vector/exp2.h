@@ -59,6 +59,29 @@ HEADROOM_VECTOR_INLINE typename Simd::Double scale_by_power(typename Simd::Doubl
   }
 }
 
+/// 2^e 2^(j/16) 2^r, j the low four bits of k's significand (the last step of every form below).
+/// Requires |r| <= exp2_reduced_limit, e a multiple of 1/16 whose fraction is j / 16, |e| <= 2^21.
+template <class Simd>
+HEADROOM_VECTOR_INLINE typename Simd::Double exp2_from_reduced(const Exp2Constants<Simd>& constants,
+                                                               typename Simd::Double r,
+                                                               typename Simd::Double k,
+                                                               typename Simd::Double e) {
+  using Double = typename Simd::Double;
+  // P by Horner; |p0 - P| <= 2^-54 (1 + 2^-5): the last rounding, the others scaled by r.
+  const Double p5 = Simd::fma(Simd::set(exp2_coefficients[6]), r, Simd::set(exp2_coefficients[5]));
+  const Double p4 = Simd::fma(p5, r, Simd::set(exp2_coefficients[4]));
+  const Double p3 = Simd::fma(p4, r, Simd::set(exp2_coefficients[3]));
+  const Double p2 = Simd::fma(p3, r, Simd::set(exp2_coefficients[2]));
+  const Double p1 = Simd::fma(p2, r, Simd::set(exp2_coefficients[1]));
+  const Double p0 = Simd::fma(p1, r, Simd::set(exp2_coefficients[0]));
+  const Double z = Simd::mul(r, p0);  // |z| < 2^-5.5; error <= 2^-59 (p0) + 2^-59 (this product)
+  const Double table_head = Simd::lookup(constants.head, k);
+  const Double table_tail = Simd::lookup(constants.tail, k);
+  const Double w = Simd::fma(table_head, z, table_tail);  // error <= 2^-58; tail z is left out
+  const Double y = Simd::add(table_head, w);  // in [0.978, 2.001]; relative error <= 2^-53
+  return scale_by_power<Simd>(y, e);
+}
+
 /// 2^(head + tail - shift). Requires |head| <= exp2_argument_limit (1 + 2^-50),
 /// |tail| <= exp2_tail_limit, shift an integer with |shift| <= exp2_shift_limit. NaN gives NaN.
 /// Ensures the bounds of exp2_constants.h less exp2_product_error: head + tail is taken as exact.
@@ -73,19 +96,7 @@ HEADROOM_VECTOR_INLINE typename Simd::Double exp2_reduced(const Exp2Constants<Si
   const Double kr = Simd::sub(k, magic);  // exact; a multiple of 1/16, |head - kr| <= 1/32
   const Double f = Simd::sub(head, kr);   // exact: |f| <= 1/32, a multiple of ulp(head) or of 2^-57
   const Double r = Simd::add(f, tail);    // |r| <= 1/32 + 2^-32; error <= 2^-58
-  // P by Horner; |p0 - P| <= 2^-54 (1 + 2^-5): the last rounding, the others scaled by r.
-  const Double p5 = Simd::fma(Simd::set(exp2_coefficients[6]), r, Simd::set(exp2_coefficients[5]));
-  const Double p4 = Simd::fma(p5, r, Simd::set(exp2_coefficients[4]));
-  const Double p3 = Simd::fma(p4, r, Simd::set(exp2_coefficients[3]));
-  const Double p2 = Simd::fma(p3, r, Simd::set(exp2_coefficients[2]));
-  const Double p1 = Simd::fma(p2, r, Simd::set(exp2_coefficients[1]));
-  const Double p0 = Simd::fma(p1, r, Simd::set(exp2_coefficients[0]));
-  const Double z = Simd::mul(r, p0);  // |z| < 2^-5.5; error <= 2^-59 (p0) + 2^-59 (this product)
-  const Double table_head = Simd::lookup(constants.head, k);
-  const Double table_tail = Simd::lookup(constants.tail, k);
-  const Double w = Simd::fma(table_head, z, table_tail);  // error <= 2^-58; tail z is left out
-  const Double y = Simd::add(table_head, w);  // in [0.978, 2.001]; relative error <= 2^-53
-  return scale_by_power<Simd>(y, Simd::sub(kr, shift));  // the difference is exact
+  return exp2_from_reduced<Simd>(constants, r, k, Simd::sub(kr, shift));  // the difference is exact
 }
 
 /// 2^(x_hi + x_lo - shift). Requires |x_lo| <= 2^-52 |x_hi| where |x_hi| <= exp2_argument_limit
@@ -129,6 +140,47 @@ HEADROOM_VECTOR_INLINE typename Simd::Double exp2_of_product(const Exp2Constants
   // 2^-53 |tail| <= 2^-85; c - (c_hi + c_lo) by 2^-104 |c s| <= 2^-84. Together < 2^-82 / ln 2.
   const Double tail = Simd::fma(Simd::set(c.lo), clamped, Simd::fms(c_hi, clamped, head));
   return exp2_reduced<Simd>(constants, head, tail, shift);
+}
+
+/// `count` powers 2^(c s - shift) at once, stage by stage, so that their latencies overlap.
+/// Requires |c s| <= exp2_argument_limit (no clamp), c_lo as in exp2_factor, shift as above.
+/// `rounded` gets c s to the nearest multiple of 1/16. Ensures the bounds of exp2_constants.h:
+///   first rounding of r   |c_hi s - k| <= 2^-5: an error of at most 2^-59
+///   second                |r| <= exp2_reduced_limit, a little more than 2^-5: at most 2^-58
+/// together exp2_scaled_argument_error, in place of exp2_argument_error; the product c_hi s and its
+/// tail enter unrounded, so that exp2_product_error is c's alone.
+template <class Simd, int count>
+HEADROOM_VECTOR_INLINE void exp2_of_scaled(const Exp2Constants<Simd>& constants,
+                                           typename Simd::Double c_hi, typename Simd::Double c_lo,
+                                           const typename Simd::Double* s,
+                                           const typename Simd::Double* shift,
+                                           typename Simd::Double* power,
+                                           typename Simd::Double* rounded) {
+  using Double = typename Simd::Double;
+  const Double magic = Simd::set(exp2_round_to_sixteenth);
+  Double k[count], r[count], p[count], head[count], tail[count];
+  const auto each = [](const auto& step) HEADROOM_VECTOR_LAMBDA {
+#pragma GCC unroll 8
+    for (int i = 0; i < count; ++i) step(i);
+  };
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { k[i] = Simd::fma(c_hi, s[i], magic); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { rounded[i] = Simd::sub(k[i], magic); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { r[i] = Simd::fms(c_hi, s[i], rounded[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { r[i] = Simd::fma(c_lo, s[i], r[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::set(exp2_coefficients[exp2_degree]); });
+#pragma GCC unroll 8
+  for (int n = exp2_degree - 1; n >= 0; --n) {
+    const Double c = Simd::set(exp2_coefficients[n]);
+    each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::fma(p[i], r[i], c); });
+  }
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::mul(r[i], p[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { head[i] = Simd::lookup(constants.head, k[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { tail[i] = Simd::lookup(constants.tail, k[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::fma(head[i], p[i], tail[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::add(head[i], p[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA {
+    power[i] = scale_by_power<Simd>(p[i], Simd::sub(rounded[i], shift[i]));
+  });
 }
 
 }  // namespace HEADROOM_VECTOR_FLAGS

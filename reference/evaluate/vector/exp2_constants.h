@@ -71,6 +71,9 @@ inline constexpr double exp2_rounding_error = 0x1.0fp-53;
 inline constexpr double exp2_table_error = 0x1p-107;
 /// Rounding of r = head' + tail to double: half an ulp of |r| < 2^-4, times ln 2 (< 1).
 inline constexpr double exp2_argument_error = 0x1p-58;
+/// The same where r = RN(c_lo s + RN(c_hi s - k)), without head and tail: 2^-59 and 2^-58, times
+/// ln 2.
+inline constexpr double exp2_scaled_argument_error = 0x1.0bp-58;
 /// What c s loses as head + tail: the last rounding of the tail and c - (c_hi + c_lo).
 inline constexpr double exp2_product_error = 0x1p-82;
 
@@ -84,8 +87,9 @@ inline constexpr double exp2_relative_error_bound = 0x1.18p-53;
 inline constexpr double exp2_absolute_error_bound = 0x1p-1074;
 
 // The parts compose: (1 + a)(1 + b)... - 1 <= bound, the products of two parts being below 2^-100.
-static_assert(exp2_rounding_error + exp2_argument_error + exp2_polynomial_error + exp2_table_error +
-                  exp2_product_error + 0x1p-100 <=
+static_assert(exp2_argument_error < exp2_scaled_argument_error);
+static_assert(exp2_rounding_error + exp2_scaled_argument_error + exp2_polynomial_error +
+                  exp2_table_error + exp2_product_error + 0x1p-100 <=
               exp2_relative_error_bound);
 
 }  // namespace headroom

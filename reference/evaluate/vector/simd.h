@@ -25,6 +25,7 @@
 #endif
 
 #define HEADROOM_VECTOR_INLINE inline __attribute__((always_inline))
+#define HEADROOM_VECTOR_LAMBDA __attribute__((always_inline))
 
 namespace headroom {
 inline namespace HEADROOM_VECTOR_FLAGS {
