@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,8 +54,11 @@ class LoopArithmetic {
   /// The initial exponent offset that FP8 P asks for is the stabilizer's; this is P's largest
   /// finite number.
   virtual float largest_weight() const = 0;
-  /// The sink as a scaled score, if the problem has one.
+  /// The sink as a scaled score where it starts the loop (sink.place = "start"): m starts there,
+  /// and the simulator starts l at 1. Nothing where there is none or it enters at the end.
   virtual std::optional<float> sink() const = 0;
+  /// softcap in the unit of scaled scores (cap, or cap log2(e)), if the problem has one.
+  virtual std::optional<float> softcap() const = 0;
 };
 
 /// Scores of one tile for the rows of one query block: scores[j * stride + r], j < keys, r < rows.
@@ -63,7 +67,7 @@ class LoopArithmetic {
 struct TileScores {
   const float* scores = nullptr;
   std::int64_t rows = 0, stride = 0, keys = 0;
-  std::int64_t first_row = 0, first_key = 0;
+  std::int64_t first_key = 0;
   std::int64_t tile = 0;  ///< how many tiles came before in this loop
   bool last = false;      ///< no tile follows
 };
@@ -88,9 +92,13 @@ class LoopStabilizer {
   virtual void init(const LoopArithmetic& kernel) = 0;
   /// The head's own gate, as the kernel computes it; true if it has none.
   virtual bool gate() const { return true; }
-  /// The rows [first_row, first_row + rows) start a loop over keys (once more for each part of a
-  /// split range). State of the rows is reset here.
-  virtual void before_loop(std::int64_t first_row, std::int64_t rows) = 0;
+  /// Does a row's decision depend on other rows of its query block? Then whole blocks are run;
+  /// else any ascending choice of a block's rows.
+  virtual bool couples_rows() const { return false; }
+  /// These query rows, all of one query block and ascending, start a loop over keys (once more for
+  /// each part of a split range). State of the rows is reset here; `rows` stays valid until the
+  /// next call. Element r of a tile's scores and decision is of row rows[r].
+  virtual void before_loop(std::span<const std::int64_t> rows) = 0;
   /// The order in which the block visits tiles; `tiles` holds their indices in ascending order.
   virtual void order(std::vector<std::int64_t>& tiles) const { static_cast<void>(tiles); }
   virtual void tile(const TileScores& scores, const TileDecision& decision) = 0;
