@@ -148,7 +148,7 @@ void check_exp2(Checker& check, const Exp2Unit& unit) {
                   "true with unit " + unit.name, "false: it takes NaN for -127");
   } else {
     check.require(false, {"exp2.unit"}, "\"" + unit.name + "\"",
-                  "correctly-rounded, ulp:K, ex2.approx.ftz or fa4-poly1 to fa4-poly5");
+                  "correctly-rounded, ulp:K, ex2.approx.ftz or fa4-poly1 to 5");
   }
   check.require(unit.floor == 0 || (unit.floor > 0 && is_number_of(unit.result, unit.floor)),
                 {"exp2.floor", "exp2.result"}, fmt::format("{:a}", unit.floor),

@@ -74,6 +74,16 @@ TEST(KernelFile, DigestIsStable) {
             "complete = true\nname = \"ieee-fp32\"\nmachine = \"ieee-fp32\"\noperand = \"");
   EXPECT_EQ(digest(preset("ieee-fp32")), digest(parse_kernel(text, "elsewhere")));
   EXPECT_EQ(digest(preset("ieee-fp32")).size(), 64U);
+  // Digests that certificates hold from before there were optional keys.
+  for (const auto& [name, sha256] : std::vector<std::pair<std::string, std::string>>{
+           {"tpu7x", "324665985ca97c597f0d760dc8fe466169fe3d14d121e20fa7777851f3fdb3c1"},
+           {"tpu-v6e", "a9d9a1c992cca68ed474037c1b28e02143352ca2b51ab23e82cfe0382d6793ea"},
+           {"hopper", "7fded15c71d1b03aa4beab8c1b07aecc5b62c782da1575452d394dbcdf0c923e"},
+           {"ieee-fp32", "8d009eb37da08bc581710950257bc90ec4d02945933aff96351cb4d4982fe681"},
+           {"fp16-everywhere",
+            "fdf5b9592ae16d0704f5b989f5e9829b2d91a95ad4acf718c8cf0795a176c2c5"}}) {
+    EXPECT_EQ(digest(preset(name)), sha256) << name;
+  }
 }
 
 TEST(KernelFile, DigestIsSha256OfTheText) {
@@ -118,6 +128,95 @@ source = "a test"
   int measured = 0;
   for (const MachineFact& f : m.facts) measured += f.source == "a test";
   EXPECT_EQ(measured, 1);
+}
+
+TEST(KernelFile, OptionalKeys) {
+  const KernelModel m = parse_kernel(std::string(hopper_head) + R"(
+[score]
+denormals_are_zero = true
+softcap = "exp-ratio"
+[mask]
+form = "additive"
+value = "-10000"
+[sink]
+place = "start"
+[exponent]
+base = "e"
+[exp2]
+unit = "fa4-poly3"
+floor = "2^-24"
+[normalise]
+guard = "zero-to-zero"
+every_tile = true
+[tiles]
+queries = 64
+[split]
+parts = 3
+merge = "lse-log1p"
+reads = "2"
+[lse]
+base = "2"
+)",
+                                     "k.toml");
+  KernelModel expected = preset("hopper");
+  EXPECT_TRUE(m.score.accumulator.denormals_are_zero);
+  EXPECT_FALSE(m.denominator.denormals_are_zero);
+  EXPECT_EQ(m.score.softcap, SoftcapFormula::exp_ratio);
+  EXPECT_EQ(m.mask, (MaskStage{MaskForm::additive, -1e4}));
+  EXPECT_EQ(m.sink, SinkPlace::start);
+  EXPECT_EQ(m.exponent.base, ExponentBase::e);
+  EXPECT_EQ(m.exp2.name, "fa4-poly3");
+  EXPECT_FALSE(m.exp2.propagates_nan);
+  EXPECT_EQ(m.exp2.evidence, Evidence::assumed);
+  EXPECT_EQ(m.exp2.floor, 0x1p-24);
+  EXPECT_EQ(m.normalise.guard, DenominatorGuard::zero_to_zero);
+  EXPECT_TRUE(m.normalise.every_tile);
+  EXPECT_EQ(m.tiles.queries, 64);
+  EXPECT_EQ(m.tiles.keys, expected.tiles.keys);
+  EXPECT_EQ(m.split, (SplitStage{3, MergeRule::lse_log1p, ExponentBase::two}));
+  EXPECT_EQ(m.lse, LseStage{ExponentBase::two});
+  const std::string text = canonical_text(m);
+  EXPECT_EQ(parse_kernel(text, "again"), m) << text;
+
+  // complete files may lack them; what a complete file leaves out is the default
+  const std::string stock = canonical_text(preset("hopper"));
+  for (const char* key : {"denormals_are_zero", "softcap", "[mask]", "[sink]", "base", "floor",
+                          "every_tile", "queries", "[split]", "[lse]"}) {
+    EXPECT_EQ(stock.find(key), std::string::npos) << key;
+    EXPECT_NE(text.find(key), std::string::npos) << key;
+  }
+  EXPECT_EQ(parse_kernel(stock, "k.toml"), preset("hopper"));
+  EXPECT_EQ(parse_kernel(stock + "[mask]\nvalue = \"-inf\"\n[lse]\nbase = \"e\"\n", "k.toml"),
+            preset("hopper"));
+  // minus infinity is a value; the largest finite one of a narrower format is another
+  EXPECT_EQ(parse_kernel(stock + "[mask]\nvalue = -65504\n", "k.toml").mask.value, -65504);
+}
+
+TEST(KernelFile, SimulatedOnlyNamesWhatNoBoundCovers) {
+  for (const std::string& name : preset_names()) {
+    EXPECT_TRUE(simulated_only(preset(name)).empty()) << name;
+  }
+  const auto open = [](const std::string& body) {
+    std::string list;
+    for (const std::string& key : simulated_only(parse_kernel(hopper_head + body, "k.toml"))) {
+      list += (list.empty() ? "" : ", ") + key;
+    }
+    return list;
+  };
+  EXPECT_EQ(open(""), "");
+  // what no bound depends on
+  EXPECT_EQ(open("[tiles]\nqueries = 64\n"), "");
+  EXPECT_EQ(open("[numerator]\ndenormals_are_zero = true\n"),
+            "numerator.denormals_are_zero = true");
+  EXPECT_EQ(open("[score]\nsoftcap = \"logistic\"\n"), "score.softcap = logistic");
+  EXPECT_EQ(open("[mask]\nvalue = -10000\n"), "mask = select of -0x1.388p+13");
+  EXPECT_EQ(open("[mask]\nform = \"additive\"\n"), "mask = additive of -inf");
+  EXPECT_EQ(open("[sink]\nplace = \"start\"\n"), "sink.place = start");
+  EXPECT_EQ(open("[exponent]\nbase = \"e\"\n"), "exponent.base = e");
+  EXPECT_EQ(open("[exp2]\nunit = \"fa4-poly5\"\nfloor = \"2^-126\"\n"),
+            "exp2.unit = fa4-poly5, exp2.floor = 0x1p-126");
+  EXPECT_EQ(open("[normalise]\nevery_tile = true\n[split]\nparts = 2\n"),
+            "normalise.every_tile = true, split.parts = 2");
 }
 
 TEST(KernelFile, OtherPromisesLoseTheInheritedEvidence) {
@@ -258,12 +357,11 @@ TEST(KernelFile, ErrorsNameThePlace) {
       {"operand = 16\n", "k.toml:3:11: operand: found 16, expected " + formats},
       {"operands = \"fp16\"\n",
        "k.toml:3:1: operands: found an unknown key, expected one of complete, name, machine, "
-       "operand, "
-       "scale, centring, score, exponent, exp2, p, denominator, numerator, normalise, "
-       "stabilizer, gate, tiles, fact"},
+       "operand, scale, centring, score, mask, sink, exponent, exp2, p, denominator, numerator, "
+       "normalise, stabilizer, gate, tiles, split, lse, fact"},
       {"[score]\nformat = \"fp32\"\n",
        "k.toml:4:1: score.format: found an unknown key, expected one of accumulator, order, "
-       "flush_to_zero, rounded_products, store, scale_before_store"},
+       "flush_to_zero, rounded_products, denormals_are_zero, store, scale_before_store, softcap"},
       {"score = 3\n", "k.toml:3:9: score: found 3, expected a table [score]"},
       {"[score]\norder = \"tile:0\"\n",
        "k.toml:4:9: score.order: found \"tile:0\", expected sequential, tile:N, pairwise, "
@@ -295,9 +393,43 @@ TEST(KernelFile, ErrorsNameThePlace) {
       {"[exp2]\nmax_error_ulps = nan\n",
        "k.toml:4:18: exp2.max_error_ulps: found nan, expected a number, or an exact one in a "
        "string such as \"0x1p-3\", \"3/8\", \"2^-10\""},
-      {"[exp2]\nunit = \"fa4-poly3\"\n",
-       "k.toml:4:8: exp2.unit: found \"fa4-poly3\", expected correctly-rounded, ulp:K or "
-       "ex2.approx.ftz"},
+      {"[exp2]\nunit = \"fa4-poly6\"\n",
+       "k.toml:4:8: exp2.unit: found \"fa4-poly6\", expected correctly-rounded, ulp:K, "
+       "ex2.approx.ftz or fa4-poly1 to 5"},
+      {"[exp2]\nunit = \"fa4-poly3\"\npropagates_nan = true\n",
+       "k.toml:5:18: exp2.propagates_nan: found true with unit fa4-poly3, expected false: it takes "
+       "NaN for -127"},
+      {"[exp2]\nfloor = \"2^-150\"\n",
+       "k.toml:4:9: exp2.floor: found 0x1p-150, expected 0 or a positive number of fp32"},
+      {"[mask]\nvalue = 0\n",
+       "k.toml:4:9: mask.value: found 0x0p+0, expected -inf or a negative number that fp32 holds"},
+      {"[mask]\nvalue = \"-0x1.000001p0\"\n",
+       "k.toml:4:9: mask.value: found -0x1.000001p+0, expected -inf or a negative number that fp32 "
+       "holds"},
+      {"[mask]\nvalue = \"inf\"\n",
+       "k.toml:4:9: mask.value: found \"inf\", expected a number, or an exact one in a string such "
+       "as \"0x1p-3\", \"3/8\", \"2^-10\""},
+      {"[mask]\nform = \"or\"\n",
+       "k.toml:4:8: mask.form: found \"or\", expected one of select, additive"},
+      {"[score]\nsoftcap = \"sinh\"\n",
+       "k.toml:4:11: score.softcap: found \"sinh\", expected one of tanh, exp-ratio, logistic"},
+      {"[sink]\nplace = \"middle\"\n",
+       "k.toml:4:9: sink.place: found \"middle\", expected one of end, start"},
+      {"[exponent]\nbase = \"10\"\n",
+       "k.toml:4:8: exponent.base: found \"10\", expected one of 2, e"},
+      {"[scale]\nscale = \"query\"\n[exponent]\nbase = \"e\"\n",
+       "k.toml:6:8: exponent.base: found e with log2(e) at a site of its own, expected both at one "
+       "site: base e multiplies no log2(e)"},
+      {"[split]\nparts = 0\n",
+       "k.toml:4:9: split.parts: found 0, expected an integer from 1 to 1048576"},
+      {"[split]\nmerge = \"sum\"\n",
+       "k.toml:4:9: split.merge: found \"sum\", expected one of lse, lse-naive, lse-log1p, "
+       "accumulate"},
+      {"[tiles]\nqueries = 0\n",
+       "k.toml:4:11: tiles.queries: found 0, expected an integer from 1 to 1048576"},
+      {"[lse]\nbase = 2\n", "k.toml:4:8: lse.base: found 2, expected one of 2, e"},
+      {"[lse]\nbasis = \"2\"\n",
+       "k.toml:4:1: lse.basis: found an unknown key, expected one of base"},
       {"[exp2]\nmax_error_ulps = 3\nevidence = \"measured\"\n",
        "k.toml:5:12: exp2.evidence: found measured without a source, expected a source, or "
        "evidence = \"assumed\""},
@@ -407,6 +539,7 @@ KernelModel random_model(std::mt19937_64& random) {
                    AccumulationOrder{OrderKind::matrix_unit, size, 1 + size % 64});
     a.flush_to_zero = flag();
     a.rounded_products = flag();
+    a.denormals_are_zero = flag();
     if (a.order.kind == OrderKind::matrix_unit) {
       a.format = fp32;
       a.rounded_products = false;
@@ -424,16 +557,23 @@ KernelModel random_model(std::mt19937_64& random) {
   m.scale = {pick(FactorSite::query, FactorSite::key, FactorSite::score),
              pick(FactorSite::query, FactorSite::key, FactorSite::score), format(), format()};
   m.centring = {pick(Centring::none, Centring::mean, Centring::virtual_), format(), format()};
-  m.score = {accumulator(), format(), flag()};
+  m.score = {accumulator(), format(), flag(),
+             pick(SoftcapFormula::tanh, SoftcapFormula::exp_ratio, SoftcapFormula::logistic)};
+  m.mask = {pick(MaskForm::select, MaskForm::additive),
+            pick(-HUGE_VAL, -1e4, -0x1.fffffep127, -0x1p-149)};
+  m.sink = pick(SinkPlace::end, SinkPlace::start);
   m.exponent = {format(), flag()};
   if (m.exponent.fused) {
     m.score.scale_before_store = false;
     m.scale.log2e = FactorSite::score;
   }
+  if (m.scale.scale == m.scale.log2e) {
+    m.exponent.base = pick(ExponentBase::two, ExponentBase::e);
+  }
   m.exp2.result = format();
   m.exp2.flush_to_zero = flag();
   m.exp2.propagates_nan = flag();
-  switch (random() % 3) {
+  switch (random() % 4) {
     case 0:
       break;
     case 1:
@@ -443,11 +583,16 @@ KernelModel random_model(std::mt19937_64& random) {
       m.exp2.flush_to_zero = true;
       m.exp2.monotone_at_integers = flag();
       break;
+    case 2:
+      m.exp2 = fa4_polynomial("fa4-poly" + std::to_string(1 + random() % 5)).value();
+      break;
     default:
       m.exp2.max_error_ulps = ulps(7);
       m.exp2.name = ulp_unit_name(m.exp2.max_error_ulps);
       m.exp2.monotone_at_integers = flag();
   }
+  m.exp2.floor =
+      pick(0.0, std::ldexp(1, m.exp2.result.emin), std::ldexp(1, m.exp2.result.least_exponent()));
   evidence(m.exp2.evidence, m.exp2.source);
   m.p = {pick(fp32, tf32, fp16, bf16, e4m3fn, e5m2), flag(), flag(), flag()};
   m.denominator = accumulator();
@@ -456,8 +601,9 @@ KernelModel random_model(std::mt19937_64& random) {
   m.normalise.reciprocal_max_error_ulps = ulps(20);
   m.normalise.reciprocal_flush_to_zero = flag();
   m.normalise.reciprocal_exact_at_powers_of_two = flag();
-  m.normalise.guard =
-      pick(DenominatorGuard::none, DenominatorGuard::zero_to_one, DenominatorGuard::maximum);
+  m.normalise.every_tile = flag();
+  m.normalise.guard = pick(DenominatorGuard::none, DenominatorGuard::zero_to_one,
+                           DenominatorGuard::zero_to_zero, DenominatorGuard::maximum);
   if (m.normalise.guard == DenominatorGuard::maximum) {
     m.normalise.guard_value = pick(0x1p-149, 0x1.ad7f2ap-24, 1.0);
   }
@@ -470,7 +616,13 @@ KernelModel random_model(std::mt19937_64& random) {
   m.tiles = {1 + static_cast<int>(random() % 4096),
              pick(Padding::sliced, Padding::masked, Padding::zero_keys),
              pick(EmptyRowRule::zero, EmptyRowRule::zero_pos_inf, EmptyRowRule::mean_of_visited,
-                  EmptyRowRule::nan)};
+                  EmptyRowRule::nan),
+             pick(128, 1 + static_cast<int>(random() % 4096))};
+  m.split = {
+      pick(1, 1 + static_cast<int>(random() % 64)),
+      pick(MergeRule::lse, MergeRule::lse_naive, MergeRule::lse_log1p, MergeRule::accumulate),
+      pick(ExponentBase::two, ExponentBase::e)};
+  m.lse = {pick(ExponentBase::two, ExponentBase::e)};
   for (std::size_t i = random() % 4; i > 0; --i) {
     MachineFact fact{"fact." + std::to_string(i), text(40), Evidence::assumed, ""};
     evidence(fact.evidence, fact.source);
@@ -515,6 +667,8 @@ TEST(KernelFile, EveryFieldIsInTheText) {
     swapped(&KernelModel::scale);
     swapped(&KernelModel::centring);
     swapped(&KernelModel::score);
+    swapped(&KernelModel::mask);
+    swapped(&KernelModel::sink);
     swapped(&KernelModel::exponent);
     swapped(&KernelModel::exp2);
     swapped(&KernelModel::p);
@@ -524,6 +678,8 @@ TEST(KernelFile, EveryFieldIsInTheText) {
     swapped(&KernelModel::stabilizer);
     swapped(&KernelModel::gate);
     swapped(&KernelModel::tiles);
+    swapped(&KernelModel::split);
+    swapped(&KernelModel::lse);
     swapped(&KernelModel::facts);
   }
 }
