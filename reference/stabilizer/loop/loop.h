@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reference/format/format.h"
+#include "reference/model/kernel_model.h"
 
 namespace headroom {
 
@@ -28,8 +29,11 @@ class LoopArithmetic {
 
   virtual std::int64_t queries() const = 0;
   virtual std::int64_t keys() const = 0;  ///< without padding
+  /// keys() and padding: what public rules count.
+  virtual std::int64_t padded_keys() const = 0;
   virtual std::int64_t channels() const = 0;
   virtual int key_block() const = 0;  ///< keys a tile
+  virtual const KernelModel& model() const = 0;
 
   /// Rows of Q~ and K~, the operands as multiplied, channels() numbers.
   virtual const float* query(std::int64_t row) const = 0;
@@ -44,16 +48,25 @@ class LoopArithmetic {
   virtual float scaled(float stored_score) const = 0;
   /// c, what the exponent stage multiplies stored scores by; 1 if nothing.
   virtual float factor() const = 0;
+  /// The constant at the score site as stored, whether it is multiplied before or after the store;
+  /// 1 if none.
+  virtual float score_factor() const = 0;
   /// Does the kernel compute x = fma(s, c, -mu)?
   virtual bool fused() const = 0;
   /// The exponent unit, on an exponent rounded to exponent.format.
   virtual float exponential(float x) const = 0;
+  /// The same for n numbers; x and y may be the same array.
+  virtual void exponentials(const float* x, float* y, std::size_t n) const {
+    for (std::size_t i = 0; i < n; ++i) y[i] = exponential(x[i]);
+  }
   /// RN into exponent.format, and into stabilizer.store (RU there if round_up).
   virtual float round_exponent(double exact) const = 0;
   virtual float store(double exact) const = 0;
   /// The initial exponent offset that FP8 P asks for is the stabilizer's; this is P's largest
   /// finite number.
   virtual float largest_weight() const = 0;
+  /// Largest |v| of all channels of keys(); NaN if any is NaN or infinite.
+  virtual float largest_value() const = 0;
   /// The sink as a scaled score where it starts the loop (sink.place = "start"): m starts there,
   /// and the simulator starts l at 1. Nothing where there is none or it enters at the end.
   virtual std::optional<float> sink() const = 0;
