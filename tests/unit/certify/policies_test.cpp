@@ -292,5 +292,44 @@ TEST(Policies, NonFiniteGatesNeverAccept) {
   }
 }
 
+// Arithmetic that is simulated but has no bound is never decided, whatever the policy. Only data
+// that are no numbers still refute.
+TEST(Policies, KernelsThatNoBoundCoversAreUndecided) {
+  const auto head_with_key = [](double key) {
+    return cases::make_head(
+        "plain", 2, 6, 2, 1, [](auto, auto) { return 0.5; },
+        [=](std::int64_t j, auto) { return j == 0 ? key : 0.25; }, [](auto, auto) { return 1.0; });
+  };
+  const Head plain = head_with_key(0.25), poisoned = head_with_key(not_a_number);
+  const std::string stock = "name = \"k\"\nmachine = \"ieee-fp32\"\noperand = \"bf16\"\n";
+  const std::pair<const char*, const char*> cases[] = {
+      {"[numerator]\ndenormals_are_zero = true\n", "numerator.denormals_are_zero = true"},
+      {"[score]\nsoftcap = \"exp-ratio\"\n", "score.softcap = exp-ratio"},
+      {"[mask]\nform = \"additive\"\nvalue = -10000\n", "mask = additive of -0x1.388p+13"},
+      {"[sink]\nplace = \"start\"\n", "sink.place = start"},
+      {"[exponent]\nbase = \"e\"\n", "exponent.base = e"},
+      {"[exp2]\nunit = \"fa4-poly3\"\n", "exp2.unit = fa4-poly3"},
+      {"[exp2]\nfloor = \"2^-126\"\n", "exp2.floor = 0x1p-126"},
+      {"[normalise]\nevery_tile = true\n[split]\nparts = 2\n",
+       "normalise.every_tile = true, split.parts = 2"}};
+  for (const Policy policy :
+       {Policy::clis, Policy::clis_alg1, Policy::fixed_m, Policy::fixed_m_n, Policy::online}) {
+    CertifyOptions options;
+    options.policy = policy;
+    EXPECT_EQ(certify_head(plain, parse_kernel(stock, "k.toml"), options).verdict,
+              Verdict::certified)
+        << to_text(policy);
+    for (const auto& [body, keys] : cases) {
+      const KernelModel kernel = parse_kernel(stock + body, "k.toml");
+      const HeadReport report = certify_head(plain, kernel, options);
+      EXPECT_EQ(report.verdict, Verdict::undecided) << to_text(policy) << " " << body;
+      EXPECT_EQ(report.reason, "no bound covers " + std::string(keys)) << to_text(policy);
+      EXPECT_TRUE(report.claims.empty()) << to_text(policy) << " " << body;
+      EXPECT_EQ(certify_head(poisoned, kernel, options).verdict, Verdict::refuted)
+          << to_text(policy) << " " << body;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headroom
