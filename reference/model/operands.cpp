@@ -25,10 +25,12 @@ struct Factor {
   bool is_one() const { return rational == 1 && radicand == 1 && !log2_e; }
 };
 
-Factor factor_at(FactorSite site, const Scale& scale, const ScaleFolding& folding) {
+Factor factor_at(FactorSite site, const Scale& scale, const KernelModel& kernel) {
+  const ScaleFolding& folding = kernel.scale;
   Factor factor;
   if (folding.scale == site) factor = {scale.rational(), scale.radicand(), false};
-  factor.log2_e = !scale.is_base2() && folding.log2e == site;
+  factor.log2_e = !scale.is_base2() && kernel.exponent.base == ExponentBase::two &&
+                  folding.log2e == site;
   return factor;
 }
 
@@ -73,7 +75,6 @@ bool products_are_doubles(const Format& a, const Format& b) {
          a.emax + b.emax + 1 <= fp64.emax;
 }
 
-/// RN_operand(RN_arithmetic(x * constant)), the product exact.
 double fold(double x, const Format& format, double constant, const KernelModel& kernel) {
   if (products_are_doubles(format, kernel.scale.constant)) {
     return round_to(kernel.operand, round_to(kernel.scale.arithmetic, x * constant));
@@ -174,6 +175,23 @@ std::string place(const char* tensor, std::int64_t row, std::int64_t column, dou
 
 }  // namespace
 
+StoredConstants stored_constants(const Scale& scale, const KernelModel& kernel) {
+  StoredConstants constants;
+  const auto store = [&](FactorSite site, double& stored, bool& present) {
+    const Factor factor = factor_at(site, scale, kernel);
+    present = !factor.is_one();
+    if (present) stored = round_once(factor, kernel.scale.constant);
+  };
+  store(FactorSite::query, constants.query, constants.at_query);
+  store(FactorSite::key, constants.key, constants.at_key);
+  store(FactorSite::score, constants.score, constants.at_score);
+  return constants;
+}
+
+double fold_constant(double x, const Format& format, double constant, const KernelModel& kernel) {
+  return fold(x, format, constant, kernel);
+}
+
 Operands::Operands(const UpwardRounding&, const Head& head, const KernelModel& kernel)
     : head_(&head), kernel_(&kernel) {
   struct Site {
@@ -187,7 +205,7 @@ Operands::Operands(const UpwardRounding&, const Head& head, const KernelModel& k
        {Site{FactorSite::query, "query", &query_factor_, &stored_query_factor_, &fold_query_},
         Site{FactorSite::key, "key", &key_factor_, &stored_key_factor_, &fold_key_},
         Site{FactorSite::score, "score", &score_factor_, &stored_score_factor_, nullptr}}) {
-    const Factor factor = factor_at(each.site, head.scale, kernel.scale);
+    const Factor factor = factor_at(each.site, head.scale, kernel);
     if (factor.is_one()) continue;
     *each.exact = enclose(factor, 256).to_doubles();
     *each.stored = round_once(factor, kernel.scale.constant);

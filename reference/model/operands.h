@@ -12,6 +12,18 @@
 
 namespace headroom {
 
+/// The constants of kernel.scale for one softmax scale, as stored: the exact factors at each site
+/// rounded once into scale.constant. A site without a factor multiplies nothing.
+struct StoredConstants {
+  double query = 1, key = 1, score = 1;
+  bool at_query = false, at_key = false, at_score = false;
+};
+StoredConstants stored_constants(const Scale& scale, const KernelModel& kernel);
+
+/// RN_operand(RN_arithmetic(x * constant)): a stored number times a folded constant. Requires:
+/// NearestRounding is active.
+double fold_constant(double x, const Format& format, double constant, const KernelModel& kernel);
+
 /// Q~ and K~ of one head under one kernel, and the factor left for the score.
 ///
 /// Raw score z_j = c <q, k_j>; multiplied score z~_j = score_factor <q~, k~_j>, where

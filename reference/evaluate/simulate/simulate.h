@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reference/evaluate/ladder/problem.h"
+#include "reference/evaluate/simulate/running_sum.h"
 #include "reference/evaluate/simulate/units.h"
 #include "reference/evaluate/vector/kernels.h"
 #include "reference/model/kernel_model.h"
@@ -23,8 +24,6 @@
 
 namespace headroom {
 
-/// Order of terms where the model says "in any order" (inside a tile, across lanes, "any").
-enum class FreeOrder : std::uint8_t { ascending, descending, pairwise, random };
 struct SimulationOptions {
   FreeOrder order = FreeOrder::ascending;
   UnitChoice exp2 = UnitChoice::nearest;
@@ -61,10 +60,17 @@ struct SimulationEvent {
   double before = 0, after = 0;  ///< the value that went in, or was exact, and what came out
 };
 
-/// Everything a dump can ask for, row by row.
+/// Every intermediate of the rows asked for. Arrays over keys are rows x Nk, with NaN where a key
+/// was not visited; arrays over tiles are rows x tiles, tile t holding keys t * tiles.keys and on,
+/// in the state after that tile.
 struct SimulationDump {
-  std::vector<float> scores, shifts, exponents, weights, stored_weights;  ///< rows x Nk
-  std::vector<float> denominators, numerators;  ///< after each tile: rows x tiles (x dv)
+  std::int64_t tiles = 0;
+  std::vector<float> scores;                             ///< as stored, masked
+  std::vector<float> exponents;                          ///< x = z - mu
+  std::vector<float> weights;                            ///< E(x)
+  std::vector<float> stored_weights;                     ///< P
+  std::vector<float> shifts, corrections, denominators;  ///< rows x tiles
+  std::vector<float> numerators;                         ///< rows x tiles x dv
 };
 
 /// Outputs of the rows asked for. NaN is canonical.
@@ -78,13 +84,22 @@ struct Simulated {
   bool vectorised = false;                ///< which implementation ran
 };
 
-/// Runs the kernel. `rows`: query rows; a row's result does not depend on which others are asked
-/// for, since whole query blocks are run. Throws InputError where the problem and the kernel do
-/// not fit (a bias with scores that are scaled after the store, say). Opens its own
-/// NearestRounding. `dump` is filled if not nullptr, and then the plain implementation runs.
+/// Runs the kernel. `rows`: query rows, in any order; a row's result does not depend on which
+/// others are asked for (rules that couple rows are run on whole blocks). Throws InputError where
+/// the problem and the kernel do not fit (a bias with scores that are scaled after the store, say).
+/// Opens its own NearestRounding. `dump` is filled if not nullptr, and then the plain
+/// implementation runs.
 Simulated simulate(const AttentionProblem& problem, const KernelModel& kernel,
                    LoopStabilizer& stabilizer, std::span<const std::int64_t> rows,
                    const SimulationOptions& options = {}, SimulationDump* dump = nullptr);
+
+/// The weights that a backward pass recomputes from a stored LSE, P = E(z - LSE in the unit of z),
+/// for every key of the row's tiles. Keys that pad the last tile (to tiles.keys) have score 0 and
+/// are computed like the others, as a kernel without a mask in its backward pass does; `masked`:
+/// they are hidden. Returns one weight a tiled key.
+std::vector<float> recomputed_weights(const AttentionProblem& problem, const KernelModel& kernel,
+                                      std::int64_t row, float lse, bool masked,
+                                      const SimulationOptions& options = {});
 
 std::string to_text(EventKind kind);
 std::string to_text(SimulationStage stage);

@@ -1,0 +1,641 @@
+#include "reference/evaluate/simulate/plain.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace headroom {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+constexpr std::size_t event_kinds = 5;
+
+/// The first event of each kind of one row.
+class RowEvents {
+ public:
+  explicit RowEvents(std::int64_t row) : row_(row) {}
+  void note(EventKind kind, SimulationStage stage, std::int64_t tile, std::int64_t key,
+            std::int64_t channel, double before, double after) {
+    auto& first = first_[static_cast<std::size_t>(kind)];
+    if (!first) first = SimulationEvent{row_, kind, stage, tile, key, channel, before, after};
+  }
+  /// What a step made of a number that was not NaN or infinite.
+  void watch(SimulationStage stage, std::int64_t tile, std::int64_t key, std::int64_t channel,
+             double before, double after) {
+    if (std::isnan(after)) note(EventKind::nan, stage, tile, key, channel, before, after);
+    if (std::isinf(after) && std::isfinite(before)) {
+      note(EventKind::infinity, stage, tile, key, channel, before, after);
+    }
+    if (after == 0 && before != 0 && std::isfinite(before)) {
+      note(EventKind::flush, stage, tile, key, channel, before, after);
+    }
+  }
+  void append_to(std::vector<SimulationEvent>& all) const {
+    for (const auto& event : first_) {
+      if (event) all.push_back(*event);
+    }
+  }
+
+ private:
+  std::int64_t row_;
+  std::array<std::optional<SimulationEvent>, event_kinds> first_;
+};
+
+/// What a row carries through the loop.
+struct RowState {
+  RunningSum l;
+  std::vector<RunningSum> o;
+  std::vector<float> normalised;  ///< O / l after the last tile, where every tile is normalised
+  float previous_l = 0;
+  float shift = 0;
+  bool recompute = false;
+  bool absorbed_noted = false;
+};
+
+class PlainRun {
+ public:
+  PlainRun(const HeadArithmetic& head, LoopStabilizer& stabilizer, SimulationDump* dump,
+           std::span<const std::int64_t> wanted)
+      : head_(head),
+        kernel_(head.kernel()),
+        problem_(head.problem()),
+        stabilizer_(stabilizer),
+        dump_(dump),
+        wanted_(wanted),
+        denominator_(kernel_.denominator, head.options().order),
+        numerator_(kernel_.numerator, head.options().order) {}
+
+  /// Results of one block's rows, one vector of parts a row; rows to be recomputed are marked.
+  std::vector<std::vector<PartResult>> block(const std::vector<std::int64_t>& rows,
+                                             std::vector<RowEvents>& events,
+                                             std::vector<std::uint8_t>& recompute) {
+    std::vector<std::vector<PartResult>> results(rows.size());
+    const std::int64_t block = rows.empty() ? 0 : rows[0] / kernel_.tiles.queries;
+    for (std::int64_t part = 0; part < kernel_.split.parts; ++part) {
+      std::vector<PartResult> one = run_part(rows, tiles_of(head_, block, part), events, recompute);
+      for (std::size_t r = 0; r < rows.size(); ++r) results[r].push_back(std::move(one[r]));
+    }
+    return results;
+  }
+
+ private:
+  std::vector<PartResult> run_part(const std::vector<std::int64_t>& rows,
+                                   std::vector<std::int64_t> tiles, std::vector<RowEvents>& events,
+                                   std::vector<std::uint8_t>& recompute) {
+    const auto n_rows = static_cast<std::int64_t>(rows.size());
+    const auto dv = static_cast<std::size_t>(problem_.value_channels());
+    const bool sink_starts = head_.sink().has_value();
+    std::vector<RowState> states(rows.size());
+    for (RowState& s : states) {
+      const float initial = sink_starts ? 1.0F : stabilizer_.initial_denominator();
+      s.l = RunningSum(initial);
+      s.previous_l = initial;
+      s.o.assign(dv, RunningSum());
+      s.normalised.assign(dv, 0.0F);
+    }
+    stabilizer_.before_loop(rows);
+    stabilizer_.order(tiles);
+    std::vector<float> shift(rows.size(), 0.0F), correction(rows.size());
+    std::vector<std::uint8_t> again(rows.size(), 0);
+    std::vector<bool> visible_somewhere(rows.size(), false);
+
+    for (std::size_t t = 0; t < tiles.size(); ++t) {
+      const std::int64_t tile = tiles[t], begin = tile * kernel_.tiles.keys;
+      const std::int64_t n = std::min<std::int64_t>(kernel_.tiles.keys, head_.tiled_keys() - begin);
+      scores_.resize(static_cast<std::size_t>(n * n_rows));
+      for (std::int64_t j = 0; j < n; ++j) {
+        for (std::int64_t r = 0; r < n_rows; ++r) {
+          bool visible = true;
+          scores_[static_cast<std::size_t>(j * n_rows + r)] =
+              score_of(rows[static_cast<std::size_t>(r)], begin + j, static_cast<std::int64_t>(t),
+                       visible, events[static_cast<std::size_t>(r)]);
+          if (visible) visible_somewhere[static_cast<std::size_t>(r)] = true;
+        }
+      }
+      std::fill(correction.begin(), correction.end(), 1.0F);
+      TileScores view;
+      view.scores = scores_.data();
+      view.rows = view.stride = n_rows;
+      view.keys = n;
+      view.first_key = begin;
+      view.tile = static_cast<std::int64_t>(t);
+      view.last = t + 1 == tiles.size();
+      stabilizer_.tile(view, {shift.data(), correction.data(), again.data()});
+      load_values(begin, n);
+      for (std::int64_t r = 0; r < n_rows; ++r) {
+        const auto i = static_cast<std::size_t>(r);
+        states[i].shift = shift[i];
+        add_tile(rows[i], r, n_rows, begin, n, static_cast<std::int64_t>(t), tile, correction[i],
+                 states[i], events[i]);
+      }
+    }
+    std::vector<PartResult> results;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      if (again[r] != 0) recompute[r] = 1;
+      results.push_back(finish(rows[r], states[r], visible_somewhere[r], events[r]));
+    }
+    return results;
+  }
+
+  /// The stored score of one pair, masked; `visible` is cleared if the row cannot see the key.
+  float score_of(std::int64_t row, std::int64_t key, std::int64_t tile, bool& visible,
+                 RowEvents& events) {
+    const bool padding = key >= head_.keys();
+    if (padding && kernel_.tiles.padding == Padding::masked) {
+      visible = false;
+      return -infinity;
+    }
+    const bool sees = padding || problem_.sees(row, key);
+    if (!sees && kernel_.mask.form == MaskForm::select) {
+      visible = false;
+      return head_.masked(0);
+    }
+    float s = head_.score(row, head_.key(key));
+    events.watch(SimulationStage::score, tile, key, -1, 1, s);
+    if (!padding) {
+      const float with_bias = head_.biased(row, key, s);
+      if (std::isnan(with_bias)) {
+        events.watch(SimulationStage::mask, tile, key, -1, s, with_bias);
+      }
+      s = with_bias;
+    }
+    visible = sees && (padding || problem_.visible(row, key));
+    if (!sees) {
+      const float hidden = head_.masked(s);
+      if (std::isnan(hidden)) events.watch(SimulationStage::mask, tile, key, -1, s, hidden);
+      s = hidden;
+    }
+    return s;
+  }
+
+  /// The tile's value rows, transposed; rows that pad it are zeros where they do not exist.
+  void load_values(std::int64_t begin, std::int64_t n) {
+    const std::int64_t dv = problem_.value_channels();
+    values_.assign(static_cast<std::size_t>(n * dv), 0.0F);
+    std::vector<float> row(static_cast<std::size_t>(dv));
+    const double least = std::ldexp(1.0, kernel_.operand.emin);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const bool padding = begin + j >= head_.keys();
+      if (padding && (kernel_.tiles.padding == Padding::zero_keys || begin + j >= problem_.keys()))
+        continue;
+      problem_.v.load_row(begin + j, row.data());
+      for (std::int64_t c = 0; c < dv; ++c) {
+        float x = row[static_cast<std::size_t>(c)];
+        if (kernel_.numerator.denormals_are_zero && std::fabs(static_cast<double>(x)) < least) {
+          x = std::copysign(0.0F, x);
+        }
+        values_[static_cast<std::size_t>(c * n + j)] = x;
+      }
+    }
+  }
+
+  void add_tile(std::int64_t row, std::int64_t r, std::int64_t n_rows, std::int64_t begin,
+                std::int64_t n, std::int64_t t, std::int64_t tile, float correction,
+                RowState& state, RowEvents& events) {
+    const auto dv = static_cast<std::size_t>(problem_.value_channels());
+    if (!std::isfinite(correction)) {
+      events.watch(SimulationStage::correction, t, -1, -1, 1, correction);
+    }
+    if (!std::isfinite(state.shift) && !(state.shift == -infinity)) {
+      events.watch(SimulationStage::shift, t, -1, -1, 1, state.shift);
+    }
+    if (!kernel_.normalise.every_tile) {
+      for (RunningSum& sum : state.o) sum.scale(numerator_, correction);
+    }
+    state.l.scale(denominator_, correction);
+    const auto corrected_l =
+        kernel_.normalise.every_tile ? static_cast<float>(state.l.total(denominator_, random_)) : 0;
+
+    x_.resize(static_cast<std::size_t>(n));
+    e_.resize(x_.size());
+    p_.resize(x_.size());
+    const Stage& weights = head_.weight_stage();
+    for (std::int64_t j = 0; j < n; ++j) {
+      const auto i = static_cast<std::size_t>(j);
+      x_[i] = head_.exponent(scores_[static_cast<std::size_t>(j * n_rows + r)], state.shift);
+    }
+    head_.unit().apply(x_.data(), e_.data(), x_.size());
+    for (std::int64_t j = 0; j < n; ++j) {
+      const auto i = static_cast<std::size_t>(j);
+      p_[i] = static_cast<float>(weights.round(e_[i]));
+      const float s = scores_[static_cast<std::size_t>(j * n_rows + r)];
+      if (std::isnan(x_[i]) && !std::isnan(s)) {
+        events.watch(SimulationStage::exponent, t, begin + j, -1, s, x_[i]);
+      }
+      if (std::isfinite(x_[i])) {
+        if (e_[i] == 0) {
+          events.note(EventKind::flush, SimulationStage::weight, t, begin + j, -1, x_[i], 0);
+        }
+        events.watch(SimulationStage::weight, t, begin + j, -1, x_[i] == 0 ? 1 : x_[i],
+                     e_[i] == 0 ? 1 : e_[i]);
+        events.watch(SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
+        if (kernel_.p.saturate && e_[i] > p_[i] && p_[i] == head_.largest_weight()) {
+          // a weight that rounds down to the largest number is not saturated
+          const double half = std::ldexp(1.0, kernel_.p.format.emax - kernel_.p.format.precision);
+          if (e_[i] >= p_[i] + half) {
+            events.note(EventKind::saturation, SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
+          }
+        }
+      }
+    }
+    const std::vector<float>& terms = kernel_.p.denominator_rounded ? p_ : e_;
+    flush_subnormals(kernel_.denominator.denormals_are_zero,
+                     kernel_.p.denominator_rounded ? kernel_.p.format : kernel_.exp2.result, terms,
+                     terms_);
+    state.l.add(denominator_, terms_.data(), nullptr, n, random_);
+    flush_subnormals(kernel_.numerator.denormals_are_zero, kernel_.p.format, p_, stored_);
+    const auto l = static_cast<float>(state.l.total(denominator_, random_));
+    events.watch(SimulationStage::denominator, t, -1, -1, 1, l == 0 ? 1 : l);
+    if (kernel_.normalise.every_tile) {
+      normalise_tile(n, l, corrected_l, state);
+    } else {
+      for (std::size_t c = 0; c < dv; ++c) {
+        state.o[c].add(numerator_, stored_.data(), &values_[c * static_cast<std::size_t>(n)], n,
+                       random_);
+      }
+    }
+    state.previous_l = l;
+    note_sums(t, l, state, events);
+    if (dump_ != nullptr) write_dump(row, begin, n, r, n_rows, tile, correction, l, state);
+  }
+
+  /// The first absorption, and the first numerator that is not finite.
+  void note_sums(std::int64_t t, float l, RowState& state, RowEvents& events) {
+    if (!head_.options().events) return;
+    const double share = head_.options().absorbed;
+    if (!state.absorbed_noted && std::isfinite(l) && state.l.absorbed() > share * l) {
+      events.note(EventKind::absorption, SimulationStage::denominator, t, -1, -1,
+                  l + state.l.absorbed(), l);
+      state.absorbed_noted = true;
+    }
+    for (std::size_t c = 0; c < state.o.size(); ++c) {
+      const double o = state.o[c].total(numerator_, random_);
+      events.watch(SimulationStage::numerator, t, -1, static_cast<std::int64_t>(c), 1,
+                   o == 0 ? 1 : o);
+      if (!state.absorbed_noted && std::isfinite(o) && state.o[c].absorbed() > 0 &&
+          state.o[c].absorbed() > share * (std::fabs(o) + state.o[c].absorbed())) {
+        events.note(EventKind::absorption, SimulationStage::numerator, t, -1,
+                    static_cast<std::int64_t>(c), std::fabs(o) + state.o[c].absorbed(), o);
+        state.absorbed_noted = true;
+      }
+    }
+  }
+
+  /// As the Pallas TPU kernel: inv = 1 / l (or 1 if l = 0), O = O RN(alpha l inv) + RN(tile inv).
+  void normalise_tile(std::int64_t n, float l, float corrected_l, RowState& state) {
+    const float inverse = l == 0 ? 1.0F : reciprocal_of(l);
+    const auto keep = static_cast<float>(numerator_.stage.multiply(corrected_l, inverse));
+    for (std::size_t c = 0; c < state.o.size(); ++c) {
+      RunningSum tile;
+      tile.add(numerator_, stored_.data(), &values_[c * static_cast<std::size_t>(n)], n, random_);
+      const double added = numerator_.stage.multiply(tile.total(numerator_, random_), inverse);
+      state.normalised[c] = static_cast<float>(
+          numerator_.stage.add(numerator_.stage.multiply(state.normalised[c], keep), added));
+      state.o[c] = RunningSum(state.normalised[c]);
+    }
+  }
+
+  float reciprocal_of(float l) const {
+    const float r =
+        reciprocal(kernel_.normalise, l, head_.options().reciprocal, head_.options().seed);
+    return static_cast<float>(denominator_.stage.round(r));
+  }
+
+  static void flush_subnormals(bool flush, const Format& format, const std::vector<float>& from,
+                               std::vector<float>& to) {
+    to = from;
+    if (!flush) return;
+    for (float& x : to) {
+      if (std::fabs(static_cast<double>(x)) < std::ldexp(1.0, format.emin)) {
+        x = std::copysign(0.0F, x);
+      }
+    }
+  }
+
+  PartResult finish(std::int64_t row, RowState& state, bool any_visible, RowEvents& events) {
+    const auto dv = static_cast<std::size_t>(problem_.value_channels());
+    PartResult result;
+    result.output.resize(dv);
+    result.shift = state.shift;
+    const std::optional<float> sink = head_.scaled_sink();
+    const ExponentBase base = kernel_.exponent.base;
+    if (!any_visible && kernel_.tiles.empty_row != EmptyRowRule::mean_of_visited) {
+      const EmptyRowRule rule = kernel_.tiles.empty_row;
+      const bool nan = rule == EmptyRowRule::nan && !sink;
+      std::fill(result.output.begin(), result.output.end(), nan ? not_a_number : 0.0F);
+      result.lse = nan ? not_a_number : rule == EmptyRowRule::zero_pos_inf ? infinity : -infinity;
+      if (sink) {
+        result.shift = *sink;
+        result.denominator = 1;
+        result.lse = lse_of(*sink, 1, 0);
+      }
+      return result;
+    }
+    if (sink && kernel_.sink == SinkPlace::end) {
+      const auto x =
+          static_cast<float>(head_.exponent_stage().add(*sink, -static_cast<double>(state.shift)));
+      const float weight = head_.unit()(x);
+      events.watch(SimulationStage::weight, -1, -1, -1, 1, weight == 0 ? 1 : weight);
+      state.l.add(denominator_, &weight, nullptr, 1, random_);
+    }
+    static_cast<void>(base);
+    static_cast<void>(row);
+    const auto l = static_cast<float>(state.l.total(denominator_, random_));
+    result.denominator = l;
+    events.watch(SimulationStage::denominator, -1, -1, -1, 1, l == 0 ? 1 : l);
+    result.lse = lse_of(state.shift, l, stabilizer_.offset());
+    const bool added = kernel_.split.parts > 1 && kernel_.split.merge == MergeRule::accumulate;
+    divide(state, l, added, result, events);
+    return result;
+  }
+
+  /// O / l in the numerator's format, or O itself.
+  void divide(RowState& state, float l, bool as_is, PartResult& result, RowEvents& events) {
+    const Normalisation& last = kernel_.normalise;
+    const bool missing = l == 0 || std::isnan(l);
+    float divisor = l;
+    if (last.guard == DenominatorGuard::zero_to_one && missing) divisor = 1;
+    if (last.guard == DenominatorGuard::maximum) {
+      // max drops a NaN, as the hardware's does
+      divisor = std::fmax(l, static_cast<float>(last.guard_value));
+    }
+    if (missing && last.guard == DenominatorGuard::zero_to_one) result.lse = infinity;
+    if (missing && last.guard == DenominatorGuard::zero_to_zero) result.lse = -infinity;
+    float inverse = 0;
+    if (last.division == Division::reciprocal || last.guard == DenominatorGuard::zero_to_zero) {
+      inverse = reciprocal_of(divisor);
+      if (last.guard == DenominatorGuard::zero_to_zero && missing) inverse = 0;
+      if (l != 0) events.watch(SimulationStage::normalise, -1, -1, -1, l, inverse);
+    }
+    for (std::size_t c = 0; c < state.o.size(); ++c) {
+      const double o = state.o[c].total(numerator_, random_);
+      double quotient;
+      if (as_is || last.every_tile) {
+        quotient = o;
+      } else if (last.division == Division::reciprocal ||
+                 (missing && inverse == 0 && last.guard == DenominatorGuard::zero_to_zero)) {
+        quotient = numerator_.stage.multiply(o, inverse);
+      } else {
+        quotient = numerator_.stage.divide(o, divisor);
+      }
+      result.output[c] = static_cast<float>(quotient);
+      events.watch(SimulationStage::normalise, -1, -1, static_cast<std::int64_t>(c), o, quotient);
+    }
+  }
+
+  /// shift and l with P 2^offset times too large, as one FP32 sum in the delivered base.
+  float lse_of(float shift, float l, float offset) const {
+    return log_sum(kernel_.exponent.base, kernel_.lse.base, shift, l, offset);
+  }
+
+ public:
+  static float log_sum(ExponentBase scores, ExponentBase delivered, float shift, float l,
+                       float offset) {
+    const float log = HeadArithmetic::logarithm(
+        delivered, offset == 0 ? l : std::ldexp(l, -static_cast<int>(offset)));
+    constexpr float ln_2 = 0x1.62e43p-1F, log2_e = 0x1.715476p+0F;
+    float at = shift + offset;
+    if (scores == ExponentBase::two && delivered == ExponentBase::e) at *= ln_2;
+    if (scores == ExponentBase::e && delivered == ExponentBase::two) at *= log2_e;
+    return at + log;
+  }
+
+ private:
+  void write_dump(std::int64_t row, std::int64_t begin, std::int64_t n, std::int64_t r,
+                  std::int64_t n_rows, std::int64_t tile, float correction, float l,
+                  RowState& state) {
+    const auto keys = static_cast<std::size_t>(problem_.keys());
+    for (std::size_t place = 0; place < wanted_.size(); ++place) {
+      if (wanted_[place] != row) continue;
+      for (std::int64_t j = 0; j < n && begin + j < problem_.keys(); ++j) {
+        const std::size_t at = place * keys + static_cast<std::size_t>(begin + j);
+        const auto i = static_cast<std::size_t>(j);
+        dump_->scores[at] = scores_[static_cast<std::size_t>(j * n_rows + r)];
+        dump_->exponents[at] = x_[i];
+        dump_->weights[at] = e_[i];
+        dump_->stored_weights[at] = p_[i];
+      }
+      const std::size_t at =
+          place * static_cast<std::size_t>(dump_->tiles) + static_cast<std::size_t>(tile);
+      dump_->shifts[at] = state.shift;
+      dump_->corrections[at] = correction;
+      dump_->denominators[at] = l;
+      for (std::size_t c = 0; c < state.o.size(); ++c) {
+        dump_->numerators[at * state.o.size() + c] =
+            static_cast<float>(state.o[c].total(numerator_, random_));
+      }
+    }
+  }
+
+  const HeadArithmetic& head_;
+  const KernelModel& kernel_;
+  const AttentionProblem& problem_;
+  LoopStabilizer& stabilizer_;
+  SimulationDump* dump_;
+  std::span<const std::int64_t> wanted_;
+  SumRule denominator_, numerator_;
+  std::mt19937_64 random_{0};
+  std::vector<float> scores_, values_, x_, e_, p_, terms_, stored_;
+
+ public:
+  void seed(std::uint64_t seed) { random_.seed(seed); }
+};
+
+}  // namespace
+
+std::vector<std::vector<std::int64_t>> blocks_of(const HeadArithmetic& head,
+                                                 const LoopStabilizer& stabilizer,
+                                                 std::span<const std::int64_t> rows) {
+  std::vector<std::int64_t> sorted(rows.begin(), rows.end());
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  const std::int64_t size = head.kernel().tiles.queries;
+  std::vector<std::vector<std::int64_t>> blocks;
+  std::int64_t last = -1;
+  for (const std::int64_t row : sorted) {
+    const std::int64_t block = row / size;
+    if (block != last) {
+      blocks.emplace_back();
+      last = block;
+      if (stabilizer.couples_rows()) {
+        const std::int64_t end = std::min(head.queries(), (block + 1) * size);
+        for (std::int64_t i = block * size; i < end; ++i) blocks.back().push_back(i);
+      }
+    }
+    if (!stabilizer.couples_rows()) blocks.back().push_back(row);
+  }
+  return blocks;
+}
+
+std::vector<std::int64_t> tiles_of(const HeadArithmetic& head, std::int64_t block,
+                                   std::int64_t part) {
+  const KernelModel& kernel = head.kernel();
+  const std::int64_t size = kernel.tiles.queries, width = kernel.tiles.keys;
+  std::int64_t begin = head.tiled_keys(), end = 0;
+  for (std::int64_t row = block * size; row < std::min(head.queries(), (block + 1) * size); ++row) {
+    const KeyRange range = head.problem().range(row);
+    if (range.count() == 0) continue;
+    begin = std::min(begin, range.begin);
+    end = std::max(end, range.end);
+  }
+  // keys that pad the last tile are computed with it
+  if (end >= head.keys()) end = head.tiled_keys();
+  const std::int64_t all = (head.tiled_keys() + width - 1) / width;
+  const std::int64_t parts = kernel.split.parts;
+  const std::int64_t first = all * part / parts, last = all * (part + 1) / parts;
+  std::vector<std::int64_t> tiles;
+  for (std::int64_t t = std::max(first, begin / width);
+       t < std::min(last, (end + width - 1) / width); ++t) {
+    tiles.push_back(t);
+  }
+  return tiles;
+}
+
+PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
+  const KernelModel& kernel = head.kernel();
+  const Stage sum(kernel.numerator.format, kernel.numerator.flush_to_zero);
+  const Stage output(kernel.normalise.output);
+  PartResult joined = parts[0];
+  if (parts.size() > 1 && kernel.split.merge == MergeRule::accumulate) {
+    const Stage denominator(kernel.denominator.format, kernel.denominator.flush_to_zero);
+    double l = 0;
+    std::vector<double> o(joined.output.size(), 0.0);
+    for (const PartResult& part : parts) {
+      l = denominator.add(l, part.denominator);
+      for (std::size_t c = 0; c < o.size(); ++c) o[c] = sum.add(o[c], part.output[c]);
+    }
+    joined.denominator = static_cast<float>(l);
+    joined.lse = PlainRun::log_sum(kernel.exponent.base, kernel.lse.base, joined.shift,
+                                   joined.denominator, 0);
+    const bool zero = kernel.normalise.guard != DenominatorGuard::none && l == 0;
+    const float inverse = reciprocal(kernel.normalise, joined.denominator,
+                                     head.options().reciprocal, head.options().seed);
+    for (std::size_t c = 0; c < o.size(); ++c) {
+      const double quotient = zero ? 0
+                              : kernel.normalise.division == Division::reciprocal
+                                  ? sum.multiply(o[c], inverse)
+                                  : sum.divide(o[c], l);
+      joined.output[c] = static_cast<float>(quotient);
+    }
+  } else if (parts.size() > 1 && kernel.split.merge == MergeRule::lse_log1p) {
+    const ExponentBase base = kernel.split.reads;
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      const float a = joined.lse, b = parts[i].lse;
+      const float lse = a + HeadArithmetic::logarithm(base, 1.0F + head.exact_power(base, b - a));
+      const float keep = head.exact_power(base, a - lse), add = head.exact_power(base, b - lse);
+      for (std::size_t c = 0; c < joined.output.size(); ++c) {
+        joined.output[c] = static_cast<float>(
+            sum.add(sum.multiply(joined.output[c], keep), sum.multiply(parts[i].output[c], add)));
+      }
+      joined.lse = lse;
+    }
+  } else if (parts.size() > 1) {
+    const ExponentBase base = kernel.split.reads;
+    float most = -infinity;
+    for (const PartResult& part : parts) most = std::fmax(most, part.lse);
+    const bool guarded = kernel.split.merge == MergeRule::lse;
+    float total = 0;
+    std::vector<double> o(joined.output.size(), 0.0);
+    for (const PartResult& part : parts) {
+      if (guarded && part.lse == -infinity) continue;
+      const float weight = head.exact_power(base, part.lse - most);
+      total += weight;
+      for (std::size_t c = 0; c < o.size(); ++c) {
+        o[c] = sum.add(o[c], sum.multiply(weight, part.output[c]));
+      }
+    }
+    const bool none = guarded && total == 0;
+    for (std::size_t c = 0; c < o.size(); ++c) {
+      joined.output[c] = none ? 0.0F : static_cast<float>(sum.divide(o[c], total));
+    }
+    joined.lse = none ? -infinity : most + HeadArithmetic::logarithm(base, total);
+    joined.denominator = total;
+  }
+  for (float& x : joined.output) x = static_cast<float>(output.round(x));
+  return joined;
+}
+
+Simulated simulate_plain(const HeadArithmetic& head, LoopStabilizer& stabilizer,
+                         std::span<const std::int64_t> rows, SimulationDump* dump) {
+  const auto dv = static_cast<std::size_t>(head.problem().value_channels());
+  Simulated all;
+  all.output.assign(rows.size() * dv, 0.0F);
+  all.lse.assign(rows.size(), 0.0F);
+  all.denominator = all.shift = all.lse;
+  all.recomputed.assign(rows.size(), 0);
+  all.gate = stabilizer.gate();
+  if (dump != nullptr) {
+    const auto keys = static_cast<std::size_t>(head.problem().keys());
+    const std::int64_t width = head.kernel().tiles.keys;
+    dump->tiles = (head.tiled_keys() + width - 1) / width;
+    const std::size_t tiles = rows.size() * static_cast<std::size_t>(dump->tiles);
+    for (auto* array : {&dump->scores, &dump->exponents, &dump->weights, &dump->stored_weights}) {
+      array->assign(rows.size() * keys, not_a_number);
+    }
+    for (auto* array : {&dump->shifts, &dump->corrections, &dump->denominators}) {
+      array->assign(tiles, not_a_number);
+    }
+    dump->numerators.assign(tiles * dv, not_a_number);
+  }
+  std::unique_ptr<LoopStabilizer> fallback;
+  PlainRun run(head, stabilizer, dump, rows);
+  for (const std::vector<std::int64_t>& block : blocks_of(head, stabilizer, rows)) {
+    // the draws of a block do not depend on the blocks before it
+    run.seed(head.options().seed * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(block[0]));
+    std::vector<RowEvents> events;
+    for (const std::int64_t row : block) events.emplace_back(row);
+    std::vector<std::uint8_t> recompute(block.size(), 0);
+    std::vector<std::vector<PartResult>> parts = run.block(block, events, recompute);
+    std::vector<std::int64_t> again;
+    std::vector<std::size_t> places;
+    for (std::size_t r = 0; r < block.size(); ++r) {
+      if (recompute[r] == 0) continue;
+      again.push_back(block[r]);
+      places.push_back(r);
+      events[r] = RowEvents(block[r]);
+    }
+    if (!again.empty()) {
+      if (!fallback) {
+        fallback = make_loop_stabilizer(std::string(stabilizer.fallback()));
+        fallback->init(head);
+      }
+      PlainRun second(head, *fallback, dump, rows);
+      std::vector<RowEvents> second_events;
+      for (const std::int64_t row : again) second_events.emplace_back(row);
+      std::vector<std::uint8_t> never(again.size(), 0);
+      const auto anew = second.block(again, second_events, never);
+      for (std::size_t i = 0; i < again.size(); ++i) {
+        parts[places[i]] = anew[i];
+        events[places[i]] = second_events[i];
+      }
+    }
+    for (std::size_t place = 0; place < rows.size(); ++place) {
+      const auto found = std::lower_bound(block.begin(), block.end(), rows[place]);
+      if (found == block.end() || *found != rows[place]) continue;
+      const auto r = static_cast<std::size_t>(found - block.begin());
+      const PartResult joined = join_parts(head, parts[r]);
+      std::copy(joined.output.begin(), joined.output.end(),
+                all.output.begin() + static_cast<std::ptrdiff_t>(place * dv));
+      for (std::size_t c = 0; c < dv; ++c) {
+        float& x = all.output[place * dv + c];
+        if (std::isnan(x)) x = not_a_number;
+        if (std::isfinite(parts[r][0].output[c]) && !std::isfinite(x)) {
+          events[r].watch(parts[r].size() > 1 ? SimulationStage::merge : SimulationStage::normalise,
+                          -1, -1, static_cast<std::int64_t>(c), 1, x);
+        }
+      }
+      all.lse[place] = std::isnan(joined.lse) ? not_a_number : joined.lse;
+      all.denominator[place] = joined.denominator;
+      all.shift[place] = joined.shift;
+      all.recomputed[place] = recompute[r];
+      if (head.options().events) events[r].append_to(all.events);
+    }
+  }
+  return all;
+}
+
+}  // namespace headroom

@@ -1,0 +1,33 @@
+// The plain simulation: one row at a time in doubles, everything that a model can say, events.
+#pragma once
+
+#include <span>
+
+#include "reference/evaluate/simulate/head_arithmetic.h"
+
+namespace headroom {
+
+/// What simulate() promises, on a prepared head. Requires: NearestRounding is active;
+/// stabilizer.init(head) has been called.
+Simulated simulate_plain(const HeadArithmetic& head, LoopStabilizer& stabilizer,
+                         std::span<const std::int64_t> rows, SimulationDump* dump);
+
+/// The rows that have to run together for these: themselves, or their whole blocks. One block an
+/// element, ascending.
+std::vector<std::vector<std::int64_t>> blocks_of(const HeadArithmetic& head,
+                                                 const LoopStabilizer& stabilizer,
+                                                 std::span<const std::int64_t> rows);
+/// The tiles that a block visits in one part of a split range, ascending: those that hold a key in
+/// the range of one of its rows.
+std::vector<std::int64_t> tiles_of(const HeadArithmetic& head, std::int64_t block,
+                                   std::int64_t part);
+
+/// One part's result, before parts are joined and O is rounded to the output format.
+struct PartResult {
+  std::vector<float> output;  ///< O / l in the numerator's format, or O if parts are added
+  float denominator = 0, shift = 0, lse = 0;
+};
+/// Joins the parts of one row as kernel.split says, and rounds to the output format.
+PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts);
+
+}  // namespace headroom
