@@ -3,28 +3,22 @@
 #include <oneapi/tbb/global_control.h>
 
 #include <algorithm>
-#include <bit>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
-#include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/head_options.h"
+#include "cli/output_file.h"
+#include "cli/problem_options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "reference/evaluate/ladder/ladder.h"
 #include "reference/head/load.h"
-#include "reference/head/write.h"
 #include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
 
@@ -37,12 +31,12 @@ struct ReferenceArguments {
   std::vector<std::string> files;
   std::string format, lse_format, rounding = "rne", lse_base = "e", output;
   std::string kernel, rows;
-  std::string window, segments, key_segments, bias, mask_tensor, softcap, sink;
   std::int64_t sample_rows = 0;
   std::uint64_t seed = 1;
   int threads = 0;
   bool enclosure = false, json = false;
   HeadOptions heads;
+  ProblemOptions problem;
 };
 
 // --- Options as values
@@ -66,338 +60,12 @@ Rounding rounding_named(const std::string& name) {
       fmt::format("--rounding: found '{}', expected rne, rz, ru or rd", printable(name)));
 }
 
-std::int64_t whole_number(const std::string& option, std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    throw InputError(fmt::format("{}: found '{}', expected a whole number", option,
-                                 printable(std::string(text))));
-  }
-  return value;
-}
-
-std::vector<std::string_view> parts_of(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const std::size_t at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
-}
-
-/// "0-63,100": ascending, each once.
-std::vector<std::int64_t> row_list(const std::string& text, std::int64_t queries,
-                                   const std::string& id) {
-  std::set<std::int64_t> rows;
-  for (const std::string_view part : parts_of(text, ',')) {
-    const std::size_t dash = part.find('-', 1);
-    const std::int64_t first = whole_number("--rows", part.substr(0, dash));
-    const std::int64_t last =
-        dash == std::string_view::npos ? first : whole_number("--rows", part.substr(dash + 1));
-    if (first < 0 || last < first || last >= queries) {
-      throw InputError(fmt::format("--rows: found '{}', expected rows of {} within 0-{}",
-                                   printable(std::string(part)), printable(id), queries - 1));
-    }
-    for (std::int64_t i = first; i <= last; ++i) rows.insert(i);
-  }
-  return {rows.begin(), rows.end()};
-}
-
-/// `count` different rows, ascending, a function of seed and Nq alone (R. W. Floyd's sampling).
-std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t queries,
-                                       std::uint64_t seed) {
-  std::mt19937_64 engine(seed);
-  std::set<std::int64_t> rows;
-  for (std::int64_t j = std::max<std::int64_t>(0, queries - count); j < queries; ++j) {
-    // the bias of the remainder is below 2^-40 for heads below 2^24 rows
-    const auto i = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(j + 1));
-    if (!rows.insert(i).second) rows.insert(j);
-  }
-  return {rows.begin(), rows.end()};
-}
-
-std::string rows_text(const std::vector<std::int64_t>& rows) {
-  std::string text;
-  for (std::size_t i = 0; i < rows.size();) {
-    std::size_t j = i;
-    while (j + 1 < rows.size() && rows[j + 1] == rows[j] + 1) ++j;
-    text += (text.empty() ? "" : ",") + std::to_string(rows[i]);
-    if (j > i) text += "-" + std::to_string(rows[j]);
-    i = j + 1;
-  }
-  return text;
-}
-
-std::vector<std::int32_t> segment_ids(const std::string& option, const std::string& text,
-                                      std::int64_t length) {
-  std::vector<std::int32_t> ids;
-  std::int32_t id = 0;
-  for (const std::string_view part : parts_of(text, ',')) {
-    const std::int64_t n = whole_number(option, part);
-    if (n < 0 || static_cast<std::int64_t>(ids.size()) + n > length) {
-      throw InputError(fmt::format("{}: found '{}', expected lengths that add to {}", option,
-                                   printable(text), length));
-    }
-    ids.insert(ids.end(), static_cast<std::size_t>(n), id++);
-  }
-  if (static_cast<std::int64_t>(ids.size()) != length) {
-    throw InputError(fmt::format("{}: lengths '{}' add to {}, expected {}", option, printable(text),
-                                 ids.size(), length));
-  }
-  return ids;
-}
-
-Window window_of(const std::string& text) {
-  const auto parts = parts_of(text, ',');
-  if (parts.size() != 2) {
-    throw InputError(
-        fmt::format("--window: found '{}', expected LEFT,RIGHT (-1: unlimited)", printable(text)));
-  }
-  return {whole_number("--window", parts[0]), whole_number("--window", parts[1])};
-}
-
-// --- Extra tensors of a head: bias, mask, sink
-
-/// The [rows, columns] matrix of a head in a tensor of rank 1 to 4; leading dimensions are heads,
-/// or batch and heads, and each may be 1 for all.
-Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& head,
-                   const std::string& name, std::int64_t columns) {
-  const std::string full = head.prefix + name;
-  const Tensor* t = file->find(full);
-  if (t == nullptr) {
-    const auto unusable = file->unusable().find(full);
-    throw InputError(fmt::format("{}: tensor {}: {}", printable(file->path()), printable(full),
-                                 unusable == file->unusable().end()
-                                     ? "not found"
-                                     : fmt::format("dtype {}, expected F32, F16 or BF16",
-                                                   printable(unusable->second.dtype))));
-  }
-  std::vector<std::int64_t> shape = t->shape;
-  const auto refuse = [&] {
-    std::string text;
-    for (const std::int64_t n : t->shape) text += (text.empty() ? "" : ",") + std::to_string(n);
-    throw InputError(
-        fmt::format("{}: tensor {}: shape [{}] does not fit head {} ({} queries, {} "
-                    "columns)",
-                    printable(file->path()), printable(full), text, printable(head.id),
-                    head.queries(), columns));
-  };
-  if (shape.empty() || shape.size() > 4) refuse();
-  while (shape.size() < 4) shape.insert(shape.begin(), 1);
-  const std::int64_t rows = shape[2];
-  if (shape[3] != columns || (rows != 1 && rows != head.queries())) refuse();
-  const std::int64_t b = shape[0] == 1 ? 0 : head.batch, h = shape[1] == 1 ? 0 : head.query_head;
-  if (b >= shape[0] || h >= shape[1]) refuse();
-  const std::int64_t stride = columns * t->format.storage_bytes();
-  return Matrix(file, t->data + (b * shape[1] + h) * rows * stride, t->format, rows, columns,
-                stride);
-}
-
-double sink_of(const std::shared_ptr<const TensorFile>& file, const Head& head,
-               const std::string& text) {
-  try {
-    const Rational value = parse_exact_number(text);
-    const Interval enclosure = [&] {
-      const UpwardRounding up;
-      return enclose(value);
-    }();
-    if (!enclosure.is_point() || !enclosure.is_finite()) {
-      throw InputError(fmt::format("--sink: '{}' is no fp64 number", printable(text)));
-    }
-    return enclosure.lo();
-  } catch (const std::invalid_argument&) {
-    if (!file) throw InputError("--sink: expected a number with .npy files");
-  }
-  const Tensor* t = file->find(head.prefix + text);
-  if (t == nullptr || t->shape.size() != 1 ||
-      (t->shape[0] != 1 && t->shape[0] <= head.query_head)) {
-    throw InputError(
-        fmt::format("--sink: '{}' is no number, and {} has no tensor {} of one "
-                    "element a query head",
-                    printable(text), printable(file->path()), printable(head.prefix + text)));
-  }
-  double value = 0;
-  Matrix(file, t->data + (t->shape[0] == 1 ? 0 : head.query_head) * t->format.storage_bytes(),
-         t->format, 1, 1, 0)
-      .load_row(0, &value);
-  return value;
-}
-
 AttentionProblem problem_of(const ReferenceArguments& a, const Head& head,
                             const std::optional<KernelModel>& kernel) {
   AttentionProblem p =
       kernel ? AttentionProblem::as_multiplied(head, *kernel) : AttentionProblem(head);
-  if (!a.window.empty()) p.window = window_of(a.window);
-  if (!a.segments.empty() || !a.key_segments.empty()) {
-    p.query_segments = segment_ids("--segments", a.segments, p.queries());
-    p.key_segments = a.key_segments.empty()
-                         ? segment_ids("--segments", a.segments, p.keys())
-                         : segment_ids("--key-segments", a.key_segments, p.keys());
-  }
-  if (!a.softcap.empty()) {
-    try {
-      p.softcap = parse_exact_number(a.softcap);
-    } catch (const std::invalid_argument&) {
-      throw InputError(
-          fmt::format("--softcap: found '{}', expected a number", printable(a.softcap)));
-    }
-  }
-  std::shared_ptr<const TensorFile> file;
-  const bool wants_file = !a.bias.empty() || !a.mask_tensor.empty() || !a.sink.empty();
-  if (wants_file && a.files.size() == 1) file = TensorFile::open(head.file);
-  if (!file && (!a.bias.empty() || !a.mask_tensor.empty())) {
-    throw InputError("--bias, --mask-tensor: tensors are read from a .safetensors file");
-  }
-  if (!a.bias.empty()) p.bias = head_matrix(file, head, a.bias, p.keys());
-  if (!a.mask_tensor.empty()) {
-    const Matrix m = head_matrix(file, head, a.mask_tensor, p.keys());
-    std::vector<double> row(static_cast<std::size_t>(p.keys()));
-    for (std::int64_t i = 0; i < m.rows(); ++i) {
-      m.load_row(i, row.data());
-      for (const double x : row) p.mask.push_back(x != 0);
-    }
-  }
-  if (!a.sink.empty()) p.sink = sink_of(file, head, a.sink);
+  apply_problem_options(a.problem, head, a.files.size() == 1, p);
   return p;
-}
-
-// --- Output files
-
-struct OutputTensor {
-  std::string name;
-  Format format;
-  std::vector<std::int64_t> shape;
-  std::vector<std::byte> words;
-};
-
-std::string_view dtype_of(const Format& f) {
-  return f == fp64     ? "F64"
-         : f == fp32   ? "F32"
-         : f == fp16   ? "F16"
-         : f == bf16   ? "BF16"
-         : f == e4m3fn ? "F8_E4M3"
-                       : "F8_E5M2";
-}
-
-/// All of the program's formats; TensorWriter (reference/head) is for operand formats.
-std::string safetensors_bytes(const std::vector<OutputTensor>& tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  std::vector<const OutputTensor*> order;
-  for (const OutputTensor& t : tensors) order.push_back(&t);
-  // wider words first: every tensor is then aligned to its words
-  std::stable_sort(order.begin(), order.end(), [](const OutputTensor* a, const OutputTensor* b) {
-    return a->format.storage_bytes() > b->format.storage_bytes();
-  });
-  Json header;
-  header["__metadata__"] = metadata;
-  std::size_t offset = 0;
-  for (const OutputTensor* t : order) {
-    header[t->name] = {{"dtype", std::string(dtype_of(t->format))},
-                       {"shape", t->shape},
-                       {"data_offsets", {offset, offset + t->words.size()}}};
-    offset += t->words.size();
-  }
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
-  text.append((8 - text.size() % 8) % 8, ' ');
-  const std::uint64_t size = text.size();
-  std::string bytes(sizeof size, '\0');
-  std::memcpy(bytes.data(), &size, sizeof size);
-  bytes += text;
-  for (const OutputTensor* t : order) {
-    bytes.append(reinterpret_cast<const char*>(t->words.data()), t->words.size());
-  }
-  return bytes;
-}
-
-std::string npy_bytes(const OutputTensor& t) {
-  const char* descr = t.format == fp64   ? "<f8"
-                      : t.format == fp32 ? "<f4"
-                      : t.format == fp16 ? "<f2"
-                                         : nullptr;
-  if (descr == nullptr) {
-    throw InputError(fmt::format(
-        "--format {}: .npy has no such dtype, expected fp64, fp32 or fp16, or a .safetensors "
-        "output",
-        t.format.name));
-  }
-  std::string shape;
-  for (const std::int64_t n : t.shape) shape += std::to_string(n) + ",";
-  std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
-  header.append(64 - (10 + header.size() + 1) % 64, ' ');
-  header += '\n';
-  std::string bytes("\x93NUMPY\x01\x00", 8);
-  bytes += static_cast<char>(header.size() & 0xff);
-  bytes += static_cast<char>(header.size() >> 8);
-  bytes += header;
-  bytes.append(reinterpret_cast<const char*>(t.words.data()), t.words.size());
-  return bytes;
-}
-
-/// `prefix`: that of every tensor, left out of .npy names, so that `o` is `path` itself.
-void write_output(const std::string& path, const std::string& prefix,
-                  const std::vector<OutputTensor>& tensors,
-                  const std::map<std::string, std::string>& metadata) {
-  if (!ends_with(path, ".npy")) {
-    atomic_write_file(path, safetensors_bytes(tensors, metadata));
-    return;
-  }
-  // exact.npy, exact.lse.npy, ...: one file a tensor
-  const std::string stem = path.substr(0, path.size() - 4);
-  std::vector<std::pair<std::string, std::string>> files;
-  for (const OutputTensor& t : tensors) {
-    const std::string name = t.name.starts_with(prefix) ? t.name.substr(prefix.size()) : t.name;
-    files.emplace_back(name == "o" ? path : stem + "." + name + ".npy", npy_bytes(t));
-  }
-  for (const auto& [name, bytes] : files) atomic_write_file(name, bytes);
-}
-
-/// What one head gives: tensors by final name, without the head dimension.
-using HeadTensors = std::vector<OutputTensor>;
-
-std::vector<std::byte> encoded(const Format& f, Rounding rounding,
-                               const std::vector<double>& values) {
-  const auto bytes = static_cast<std::size_t>(f.storage_bytes());
-  std::vector<std::byte> words(values.size() * bytes);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint64_t code = encode(f, values[i], {.rounding = rounding});
-    std::memcpy(&words[i * bytes], &code, bytes);
-  }
-  return words;
-}
-
-/// Heads of one prefix stacked in file order: [rows, dv] for a 2-D file, else [heads, rows, dv], or
-/// [batch, heads, rows, dv] if the selection is a full grid.
-void stack(std::vector<OutputTensor>& out, const std::vector<const Head*>& heads,
-           const std::vector<HeadTensors>& tensors) {
-  std::vector<std::int64_t> leading;
-  if (heads.front()->layout != "nd" || heads.size() > 1) {
-    leading = {static_cast<std::int64_t>(heads.size())};
-    std::set<std::int64_t> batches, numbers;
-    for (const Head* h : heads) {
-      batches.insert(h->batch);
-      numbers.insert(h->query_head);
-    }
-    if (heads.front()->has_batch && batches.size() * numbers.size() == heads.size()) {
-      leading = {static_cast<std::int64_t>(batches.size()),
-                 static_cast<std::int64_t>(numbers.size())};
-    }
-  }
-  for (std::size_t t = 0; t < tensors.front().size(); ++t) {
-    OutputTensor whole = tensors.front()[t];
-    whole.name = heads.front()->prefix + whole.name;
-    whole.words.clear();
-    for (const HeadTensors& one : tensors) {
-      if (one[t].shape != tensors.front()[t].shape) {
-        throw InputError(fmt::format("{}: heads of different shapes cannot share tensor {}",
-                                     printable(heads.front()->file), printable(whole.name)));
-      }
-      whole.words.insert(whole.words.end(), one[t].words.begin(), one[t].words.end());
-    }
-    whole.shape.insert(whole.shape.begin(), leading.begin(), leading.end());
-    out.push_back(std::move(whole));
-  }
 }
 
 // --- The command
@@ -463,17 +131,6 @@ void print_summary(const std::vector<HeadSummary>& summaries, const std::string&
              stdout);
 }
 
-std::vector<Head> load_all(const ReferenceArguments& a, const LoadOptions& load) {
-  if (a.files.size() == 3) return load_heads(a.files[0], a.files[1], a.files[2], load);
-  if (a.files.size() != 1) {
-    throw InputError(
-        fmt::format("found {} files, expected one .safetensors file or three .npy "
-                    "files: Q, K, V",
-                    a.files.size()));
-  }
-  return load_heads(a.files[0], load);
-}
-
 void run_reference(const ReferenceArguments& a, int& exit_code) {
   LadderOptions options;
   options.output = {format_named("--format", a.format), rounding_named(a.rounding)};
@@ -483,10 +140,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
     throw InputError(fmt::format("--lse-base: found '{}', expected e or 2", printable(a.lse_base)));
   }
   options.lse_base = a.lse_base == "2" ? LseBase::two : LseBase::natural;
-  if (!ends_with(a.output, ".safetensors") && !ends_with(a.output, ".npy")) {
-    throw InputError(
-        fmt::format("-o {}: expected a name ending in .safetensors or .npy", printable(a.output)));
-  }
+  check_output_name("-o", a.output);
   std::optional<KernelModel> kernel;
   if (!a.kernel.empty()) kernel = load_kernel(a.kernel);
   const LoadOptions load =
@@ -499,7 +153,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
     limit = std::make_unique<oneapi::tbb::global_control>(
         oneapi::tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(a.threads));
   }
-  const std::vector<Head> heads = load_all(a, load);
+  const std::vector<Head> heads = load_files(a.files, load);
   if (heads.empty()) throw InputError("no head is selected");
   if (ends_with(a.output, ".npy") && heads.front().prefix != heads.back().prefix) {
     throw InputError("-o: heads of several prefixes need a .safetensors output");
@@ -569,7 +223,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
   std::string ids;
   for (const Head& h : heads) ids += (ids.empty() ? "" : " ") + h.id;
   metadata["heads"] = ids;
-  write_output(a.output, heads.front().prefix, out, metadata);
+  write_output("--format", a.output, heads.front().prefix, out, metadata);
 
   std::int64_t undecided = 0;
   for (const HeadSummary& s : summaries) undecided += s.counts.of(Rung::undecided);
@@ -636,19 +290,7 @@ void add_reference(CLI::App& app, int& exit_code) {
   command->add_option("--kernel", a.kernel,
                       "Kernel file or preset: evaluate the operands as it pre-rounds them");
   add_head_options(*command, a.heads);
-  command->add_option("--window", a.window,
-                      "LEFT,RIGHT: keys around the diagonal that a row sees (-1: unlimited)");
-  CLI::Option* segments = command->add_option(
-      "--segments", a.segments, "Lengths of packed sequences, e.g. 100,156; each sees only itself");
-  command->add_option("--key-segments", a.key_segments, "As --segments for the keys, if different")
-      ->needs(segments);
-  command->add_option("--bias", a.bias,
-                      "Final part of the name of an additive bias, natural units; -inf hides");
-  command->add_option("--mask-tensor", a.mask_tensor,
-                      "Final part of the name of a mask tensor: nonzero is visible");
-  command->add_option("--softcap", a.softcap, "Scores become C tanh(score / C), before the bias");
-  command->add_option("--sink", a.sink,
-                      "Score of a key with value 0: a number, or a tensor with one a head");
+  add_problem_options(*command, a.problem);
   command->add_option("--threads", a.threads, "Worker threads (0: all cores)")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));

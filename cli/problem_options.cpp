@@ -1,0 +1,244 @@
+#include "cli/problem_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <random>
+#include <set>
+#include <string_view>
+
+#include "cli/table.h"
+#include "reference/input_error.h"
+
+namespace headroom::cli {
+namespace {
+
+std::vector<std::string_view> parts_of(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::vector<std::int32_t> segment_ids(const std::string& option, const std::string& text,
+                                      std::int64_t length) {
+  std::vector<std::int32_t> ids;
+  std::int32_t id = 0;
+  for (const std::string_view part : parts_of(text, ',')) {
+    const std::int64_t n = whole_number(option, part);
+    if (n < 0 || static_cast<std::int64_t>(ids.size()) + n > length) {
+      throw InputError(fmt::format("{}: found '{}', expected lengths that add to {}", option,
+                                   printable(text), length));
+    }
+    ids.insert(ids.end(), static_cast<std::size_t>(n), id++);
+  }
+  if (static_cast<std::int64_t>(ids.size()) != length) {
+    throw InputError(fmt::format("{}: lengths '{}' add to {}, expected {}", option, printable(text),
+                                 ids.size(), length));
+  }
+  return ids;
+}
+
+Window window_of(const std::string& text) {
+  const auto parts = parts_of(text, ',');
+  if (parts.size() != 2) {
+    throw InputError(
+        fmt::format("--window: found '{}', expected LEFT,RIGHT (-1: unlimited)", printable(text)));
+  }
+  return {whole_number("--window", parts[0]), whole_number("--window", parts[1])};
+}
+
+// --- Extra tensors of a head: bias, mask, sink
+
+/// The [rows, columns] matrix of a head in a tensor of rank 1 to 4; leading dimensions are heads,
+/// or batch and heads, and each may be 1 for all.
+Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& head,
+                   const std::string& name, std::int64_t columns) {
+  const std::string full = head.prefix + name;
+  const Tensor* t = file->find(full);
+  if (t == nullptr) {
+    const auto unusable = file->unusable().find(full);
+    throw InputError(fmt::format("{}: tensor {}: {}", printable(file->path()), printable(full),
+                                 unusable == file->unusable().end()
+                                     ? "not found"
+                                     : fmt::format("dtype {}, expected F32, F16 or BF16",
+                                                   printable(unusable->second.dtype))));
+  }
+  std::vector<std::int64_t> shape = t->shape;
+  const auto refuse = [&] {
+    std::string text;
+    for (const std::int64_t n : t->shape) text += (text.empty() ? "" : ",") + std::to_string(n);
+    throw InputError(
+        fmt::format("{}: tensor {}: shape [{}] does not fit head {} ({} queries, {} "
+                    "columns)",
+                    printable(file->path()), printable(full), text, printable(head.id),
+                    head.queries(), columns));
+  };
+  if (shape.empty() || shape.size() > 4) refuse();
+  while (shape.size() < 4) shape.insert(shape.begin(), 1);
+  const std::int64_t rows = shape[2];
+  if (shape[3] != columns || (rows != 1 && rows != head.queries())) refuse();
+  const std::int64_t b = shape[0] == 1 ? 0 : head.batch, h = shape[1] == 1 ? 0 : head.query_head;
+  if (b >= shape[0] || h >= shape[1]) refuse();
+  const std::int64_t stride = columns * t->format.storage_bytes();
+  return Matrix(file, t->data + (b * shape[1] + h) * rows * stride, t->format, rows, columns,
+                stride);
+}
+
+double sink_of(const std::shared_ptr<const TensorFile>& file, const Head& head,
+               const std::string& text) {
+  try {
+    const Rational value = parse_exact_number(text);
+    const Interval enclosure = [&] {
+      const UpwardRounding up;
+      return enclose(value);
+    }();
+    if (!enclosure.is_point() || !enclosure.is_finite()) {
+      throw InputError(fmt::format("--sink: '{}' is no fp64 number", printable(text)));
+    }
+    return enclosure.lo();
+  } catch (const std::invalid_argument&) {
+    if (!file) throw InputError("--sink: expected a number with .npy files");
+  }
+  const Tensor* t = file->find(head.prefix + text);
+  if (t == nullptr || t->shape.size() != 1 ||
+      (t->shape[0] != 1 && t->shape[0] <= head.query_head)) {
+    throw InputError(
+        fmt::format("--sink: '{}' is no number, and {} has no tensor {} of one "
+                    "element a query head",
+                    printable(text), printable(file->path()), printable(head.prefix + text)));
+  }
+  double value = 0;
+  Matrix(file, t->data + (t->shape[0] == 1 ? 0 : head.query_head) * t->format.storage_bytes(),
+         t->format, 1, 1, 0)
+      .load_row(0, &value);
+  return value;
+}
+
+}  // namespace
+
+void add_problem_options(CLI::App& command, ProblemOptions& options) {
+  command.add_option("--window", options.window,
+                     "LEFT,RIGHT: keys around the diagonal that a row sees (-1: unlimited)");
+  CLI::Option* segments =
+      command.add_option("--segments", options.segments,
+                         "Lengths of packed sequences, e.g. 100,156; each sees only itself");
+  command
+      .add_option("--key-segments", options.key_segments,
+                  "As --segments for the keys, if different")
+      ->needs(segments);
+  command.add_option("--bias", options.bias,
+                     "Final part of the name of an additive bias, natural units; -inf hides");
+  command.add_option("--mask-tensor", options.mask_tensor,
+                     "Final part of the name of a mask tensor: nonzero is visible");
+  command.add_option("--softcap", options.softcap,
+                     "Scores become C tanh(score / C), before the bias");
+  command.add_option("--sink", options.sink,
+                     "Score of a key with value 0: a number, or a tensor with one a head");
+}
+
+void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_file,
+                           AttentionProblem& p) {
+  if (!a.window.empty()) p.window = window_of(a.window);
+  if (!a.segments.empty() || !a.key_segments.empty()) {
+    p.query_segments = segment_ids("--segments", a.segments, p.queries());
+    p.key_segments = a.key_segments.empty()
+                         ? segment_ids("--segments", a.segments, p.keys())
+                         : segment_ids("--key-segments", a.key_segments, p.keys());
+  }
+  if (!a.softcap.empty()) {
+    try {
+      p.softcap = parse_exact_number(a.softcap);
+    } catch (const std::invalid_argument&) {
+      throw InputError(
+          fmt::format("--softcap: found '{}', expected a number", printable(a.softcap)));
+    }
+  }
+  std::shared_ptr<const TensorFile> file;
+  const bool wants_file = !a.bias.empty() || !a.mask_tensor.empty() || !a.sink.empty();
+  if (wants_file && one_file) file = TensorFile::open(head.file);
+  if (!file && (!a.bias.empty() || !a.mask_tensor.empty())) {
+    throw InputError("--bias, --mask-tensor: tensors are read from a .safetensors file");
+  }
+  if (!a.bias.empty()) p.bias = head_matrix(file, head, a.bias, p.keys());
+  if (!a.mask_tensor.empty()) {
+    const Matrix m = head_matrix(file, head, a.mask_tensor, p.keys());
+    std::vector<double> row(static_cast<std::size_t>(p.keys()));
+    for (std::int64_t i = 0; i < m.rows(); ++i) {
+      m.load_row(i, row.data());
+      for (const double x : row) p.mask.push_back(x != 0);
+    }
+  }
+  if (!a.sink.empty()) p.sink = sink_of(file, head, a.sink);
+}
+
+std::vector<Head> load_files(const std::vector<std::string>& files, const LoadOptions& load) {
+  if (files.size() == 3) return load_heads(files[0], files[1], files[2], load);
+  if (files.size() != 1) {
+    throw InputError(
+        fmt::format("found {} files, expected one .safetensors file or three .npy "
+                    "files: Q, K, V",
+                    files.size()));
+  }
+  return load_heads(files[0], load);
+}
+
+std::int64_t whole_number(const std::string& option, std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw InputError(fmt::format("{}: found '{}', expected a whole number", option,
+                                 printable(std::string(text))));
+  }
+  return value;
+}
+
+/// "0-63,100": ascending, each once.
+std::vector<std::int64_t> row_list(const std::string& text, std::int64_t queries,
+                                   const std::string& id) {
+  std::set<std::int64_t> rows;
+  for (const std::string_view part : parts_of(text, ',')) {
+    const std::size_t dash = part.find('-', 1);
+    const std::int64_t first = whole_number("--rows", part.substr(0, dash));
+    const std::int64_t last =
+        dash == std::string_view::npos ? first : whole_number("--rows", part.substr(dash + 1));
+    if (first < 0 || last < first || last >= queries) {
+      throw InputError(fmt::format("--rows: found '{}', expected rows of {} within 0-{}",
+                                   printable(std::string(part)), printable(id), queries - 1));
+    }
+    for (std::int64_t i = first; i <= last; ++i) rows.insert(i);
+  }
+  return {rows.begin(), rows.end()};
+}
+
+/// `count` different rows, ascending, a function of seed and Nq alone (R. W. Floyd's sampling).
+std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t queries,
+                                       std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::set<std::int64_t> rows;
+  for (std::int64_t j = std::max<std::int64_t>(0, queries - count); j < queries; ++j) {
+    // the bias of the remainder is below 2^-40 for heads below 2^24 rows
+    const auto i = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(j + 1));
+    if (!rows.insert(i).second) rows.insert(j);
+  }
+  return {rows.begin(), rows.end()};
+}
+
+std::string rows_text(const std::vector<std::int64_t>& rows) {
+  std::string text;
+  for (std::size_t i = 0; i < rows.size();) {
+    std::size_t j = i;
+    while (j + 1 < rows.size() && rows[j + 1] == rows[j] + 1) ++j;
+    text += (text.empty() ? "" : ",") + std::to_string(rows[i]);
+    if (j > i) text += "-" + std::to_string(rows[j]);
+    i = j + 1;
+  }
+  return text;
+}
+
+}  // namespace headroom::cli
