@@ -23,14 +23,18 @@ class RowEvents {
     auto& first = first_[static_cast<std::size_t>(kind)];
     if (!first) first = SimulationEvent{row_, kind, stage, tile, key, channel, before, after};
   }
-  /// What a step made of a number that was not NaN or infinite.
+  /// `after` is what a step made of numbers that were finite.
+  void undefined(SimulationStage stage, std::int64_t tile, std::int64_t key, std::int64_t channel,
+                 double before, double after) {
+    if (std::isnan(after)) note(EventKind::nan, stage, tile, key, channel, before, after);
+    if (std::isinf(after)) note(EventKind::infinity, stage, tile, key, channel, before, after);
+  }
+  /// The same, and a number that is not zero may have become zero.
   void watch(SimulationStage stage, std::int64_t tile, std::int64_t key, std::int64_t channel,
              double before, double after) {
-    if (std::isnan(after)) note(EventKind::nan, stage, tile, key, channel, before, after);
-    if (std::isinf(after) && std::isfinite(before)) {
-      note(EventKind::infinity, stage, tile, key, channel, before, after);
-    }
-    if (after == 0 && before != 0 && std::isfinite(before)) {
+    if (!std::isfinite(before)) return;
+    undefined(stage, tile, key, channel, before, after);
+    if (after == 0 && before != 0) {
       note(EventKind::flush, stage, tile, key, channel, before, after);
     }
   }
@@ -50,11 +54,19 @@ struct RowState {
   RunningSum l;
   std::vector<RunningSum> o;
   std::vector<float> normalised;  ///< O / l after the last tile, where every tile is normalised
-  float previous_l = 0;
   float shift = 0;
-  bool recompute = false;
-  bool absorbed_noted = false;
+  std::mt19937_64 random;  ///< of this row, whatever other rows are run
 };
+
+/// LSE in the delivered base, FP32 operations: the logarithm of l 2^-offset plus the shift.
+float log_sum(const KernelModel& kernel, float shift, float l, float offset) {
+  const ExponentBase delivered = kernel.lse.base;
+  const float sum = offset == 0 ? l : std::ldexp(l, -static_cast<int>(offset));
+  constexpr float ln_2 = 0x1.62e43p-1F, log2_e = 0x1.715476p+0F;
+  float at = shift + offset;
+  if (kernel.exponent.base != delivered) at *= delivered == ExponentBase::e ? ln_2 : log2_e;
+  return at + HeadArithmetic::logarithm(delivered, sum);
+}
 
 class PlainRun {
  public:
@@ -66,6 +78,7 @@ class PlainRun {
         stabilizer_(stabilizer),
         dump_(dump),
         wanted_(wanted),
+        unsaturated_(kernel_.p.format, kernel_.p.flush_to_zero),
         denominator_(kernel_.denominator, head.options().order),
         numerator_(kernel_.numerator, head.options().order) {}
 
@@ -93,9 +106,10 @@ class PlainRun {
     for (RowState& s : states) {
       const float initial = sink_starts ? 1.0F : stabilizer_.initial_denominator();
       s.l = RunningSum(initial);
-      s.previous_l = initial;
       s.o.assign(dv, RunningSum());
       s.normalised.assign(dv, 0.0F);
+      s.random.seed(head_.options().seed * 0x9e3779b97f4a7c15U +
+                    static_cast<std::uint64_t>(rows[static_cast<std::size_t>(&s - states.data())]));
     }
     stabilizer_.before_loop(rows);
     stabilizer_.order(tiles);
@@ -136,7 +150,7 @@ class PlainRun {
     std::vector<PartResult> results;
     for (std::size_t r = 0; r < rows.size(); ++r) {
       if (again[r] != 0) recompute[r] = 1;
-      results.push_back(finish(rows[r], states[r], visible_somewhere[r], events[r]));
+      results.push_back(finish(states[r], visible_somewhere[r], events[r]));
     }
     return results;
   }
@@ -155,18 +169,20 @@ class PlainRun {
       return head_.masked(0);
     }
     float s = head_.score(row, head_.key(key));
-    events.watch(SimulationStage::score, tile, key, -1, 1, s);
+    events.undefined(SimulationStage::score, tile, key, -1, s, s);
     if (!padding) {
       const float with_bias = head_.biased(row, key, s);
       if (std::isnan(with_bias)) {
-        events.watch(SimulationStage::mask, tile, key, -1, s, with_bias);
+        events.note(EventKind::nan, SimulationStage::mask, tile, key, -1, s, with_bias);
       }
       s = with_bias;
     }
     visible = sees && (padding || problem_.visible(row, key));
     if (!sees) {
       const float hidden = head_.masked(s);
-      if (std::isnan(hidden)) events.watch(SimulationStage::mask, tile, key, -1, s, hidden);
+      if (std::isnan(hidden)) {
+        events.note(EventKind::nan, SimulationStage::mask, tile, key, -1, s, hidden);
+      }
       s = hidden;
     }
     return s;
@@ -197,18 +213,17 @@ class PlainRun {
                 std::int64_t n, std::int64_t t, std::int64_t tile, float correction,
                 RowState& state, RowEvents& events) {
     const auto dv = static_cast<std::size_t>(problem_.value_channels());
-    if (!std::isfinite(correction)) {
-      events.watch(SimulationStage::correction, t, -1, -1, 1, correction);
-    }
-    if (!std::isfinite(state.shift) && !(state.shift == -infinity)) {
-      events.watch(SimulationStage::shift, t, -1, -1, 1, state.shift);
+    events.undefined(SimulationStage::correction, t, -1, -1, correction, correction);
+    if (state.shift != -infinity) {
+      events.undefined(SimulationStage::shift, t, -1, -1, state.shift, state.shift);
     }
     if (!kernel_.normalise.every_tile) {
       for (RunningSum& sum : state.o) sum.scale(numerator_, correction);
     }
     state.l.scale(denominator_, correction);
-    const auto corrected_l =
-        kernel_.normalise.every_tile ? static_cast<float>(state.l.total(denominator_, random_)) : 0;
+    const auto corrected_l = kernel_.normalise.every_tile
+                                 ? static_cast<float>(state.l.total(denominator_, state.random))
+                                 : 0;
 
     x_.resize(static_cast<std::size_t>(n));
     e_.resize(x_.size());
@@ -224,63 +239,66 @@ class PlainRun {
       p_[i] = static_cast<float>(weights.round(e_[i]));
       const float s = scores_[static_cast<std::size_t>(j * n_rows + r)];
       if (std::isnan(x_[i]) && !std::isnan(s)) {
-        events.watch(SimulationStage::exponent, t, begin + j, -1, s, x_[i]);
+        events.note(EventKind::nan, SimulationStage::exponent, t, begin + j, -1, s, x_[i]);
       }
-      if (std::isfinite(x_[i])) {
-        if (e_[i] == 0) {
-          events.note(EventKind::flush, SimulationStage::weight, t, begin + j, -1, x_[i], 0);
-        }
-        events.watch(SimulationStage::weight, t, begin + j, -1, x_[i] == 0 ? 1 : x_[i],
-                     e_[i] == 0 ? 1 : e_[i]);
-        events.watch(SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
-        if (kernel_.p.saturate && e_[i] > p_[i] && p_[i] == head_.largest_weight()) {
-          // a weight that rounds down to the largest number is not saturated
-          const double half = std::ldexp(1.0, kernel_.p.format.emax - kernel_.p.format.precision);
-          if (e_[i] >= p_[i] + half) {
-            events.note(EventKind::saturation, SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
-          }
-        }
+      if (!std::isfinite(x_[i])) continue;
+      events.undefined(SimulationStage::weight, t, begin + j, -1, x_[i], e_[i]);
+      if (e_[i] == 0) {
+        events.note(EventKind::flush, SimulationStage::weight, t, begin + j, -1, x_[i], 0);
+      }
+      events.watch(SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
+      if (kernel_.p.saturate && std::isfinite(e_[i]) && !std::isfinite(unsaturated_.round(e_[i]))) {
+        events.note(EventKind::saturation, SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
       }
     }
     const std::vector<float>& terms = kernel_.p.denominator_rounded ? p_ : e_;
     flush_subnormals(kernel_.denominator.denormals_are_zero,
                      kernel_.p.denominator_rounded ? kernel_.p.format : kernel_.exp2.result, terms,
                      terms_);
-    state.l.add(denominator_, terms_.data(), nullptr, n, random_);
+    state.l.add(denominator_, terms_.data(), nullptr, n, state.random);
     flush_subnormals(kernel_.numerator.denormals_are_zero, kernel_.p.format, p_, stored_);
-    const auto l = static_cast<float>(state.l.total(denominator_, random_));
-    events.watch(SimulationStage::denominator, t, -1, -1, 1, l == 0 ? 1 : l);
+    const auto l = static_cast<float>(state.l.total(denominator_, state.random));
+    events.undefined(SimulationStage::denominator, t, -1, -1, l, l);
     if (kernel_.normalise.every_tile) {
       normalise_tile(n, l, corrected_l, state);
     } else {
       for (std::size_t c = 0; c < dv; ++c) {
         state.o[c].add(numerator_, stored_.data(), &values_[c * static_cast<std::size_t>(n)], n,
-                       random_);
+                       state.random);
       }
     }
-    state.previous_l = l;
-    note_sums(t, l, state, events);
+    if (head_.options().events) note_sums(t, begin, n, l, state, events);
     if (dump_ != nullptr) write_dump(row, begin, n, r, n_rows, tile, correction, l, state);
   }
 
-  /// The first absorption, and the first numerator that is not finite.
-  void note_sums(std::int64_t t, float l, RowState& state, RowEvents& events) {
-    if (!head_.options().events) return;
+  /// Flushed products, sums that are not finite, and terms that sums no longer feel.
+  void note_sums(std::int64_t t, std::int64_t begin, std::int64_t n, float l, RowState& state,
+                 RowEvents& events) {
     const double share = head_.options().absorbed;
-    if (!state.absorbed_noted && std::isfinite(l) && state.l.absorbed() > share * l) {
-      events.note(EventKind::absorption, SimulationStage::denominator, t, -1, -1,
-                  l + state.l.absorbed(), l);
-      state.absorbed_noted = true;
+    const double absorbed_l = state.l.absorbed();
+    if (std::isfinite(l) && absorbed_l > share * l) {
+      events.note(EventKind::absorption, SimulationStage::denominator, t, -1, -1, l + absorbed_l,
+                  l);
     }
     for (std::size_t c = 0; c < state.o.size(); ++c) {
-      const double o = state.o[c].total(numerator_, random_);
-      events.watch(SimulationStage::numerator, t, -1, static_cast<std::int64_t>(c), 1,
-                   o == 0 ? 1 : o);
-      if (!state.absorbed_noted && std::isfinite(o) && state.o[c].absorbed() > 0 &&
-          state.o[c].absorbed() > share * (std::fabs(o) + state.o[c].absorbed())) {
-        events.note(EventKind::absorption, SimulationStage::numerator, t, -1,
-                    static_cast<std::int64_t>(c), std::fabs(o) + state.o[c].absorbed(), o);
-        state.absorbed_noted = true;
+      const auto channel = static_cast<std::int64_t>(c);
+      if (kernel_.numerator.rounded_products) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          const double product =
+              static_cast<double>(stored_[static_cast<std::size_t>(j)]) *
+              values_[c * static_cast<std::size_t>(n) + static_cast<std::size_t>(j)];
+          if (product != 0 && numerator_.stage.round(product) == 0) {
+            events.note(EventKind::flush, SimulationStage::numerator, t, begin + j, channel,
+                        product, 0);
+          }
+        }
+      }
+      const double o = state.o[c].total(numerator_, state.random);
+      events.undefined(SimulationStage::numerator, t, -1, channel, o, o);
+      const double absorbed = state.o[c].absorbed();
+      if (std::isfinite(o) && absorbed > share * (std::fabs(o) + absorbed)) {
+        events.note(EventKind::absorption, SimulationStage::numerator, t, -1, channel,
+                    std::fabs(o) + absorbed, o);
       }
     }
   }
@@ -291,8 +309,9 @@ class PlainRun {
     const auto keep = static_cast<float>(numerator_.stage.multiply(corrected_l, inverse));
     for (std::size_t c = 0; c < state.o.size(); ++c) {
       RunningSum tile;
-      tile.add(numerator_, stored_.data(), &values_[c * static_cast<std::size_t>(n)], n, random_);
-      const double added = numerator_.stage.multiply(tile.total(numerator_, random_), inverse);
+      tile.add(numerator_, stored_.data(), &values_[c * static_cast<std::size_t>(n)], n,
+               state.random);
+      const double added = numerator_.stage.multiply(tile.total(numerator_, state.random), inverse);
       state.normalised[c] = static_cast<float>(
           numerator_.stage.add(numerator_.stage.multiply(state.normalised[c], keep), added));
       state.o[c] = RunningSum(state.normalised[c]);
@@ -316,13 +335,12 @@ class PlainRun {
     }
   }
 
-  PartResult finish(std::int64_t row, RowState& state, bool any_visible, RowEvents& events) {
+  PartResult finish(RowState& state, bool any_visible, RowEvents& events) {
     const auto dv = static_cast<std::size_t>(problem_.value_channels());
     PartResult result;
     result.output.resize(dv);
     result.shift = state.shift;
     const std::optional<float> sink = head_.scaled_sink();
-    const ExponentBase base = kernel_.exponent.base;
     if (!any_visible && kernel_.tiles.empty_row != EmptyRowRule::mean_of_visited) {
       const EmptyRowRule rule = kernel_.tiles.empty_row;
       const bool nan = rule == EmptyRowRule::nan && !sink;
@@ -331,7 +349,7 @@ class PlainRun {
       if (sink) {
         result.shift = *sink;
         result.denominator = 1;
-        result.lse = lse_of(*sink, 1, 0);
+        result.lse = log_sum(kernel_, *sink, 1, 0);
       }
       return result;
     }
@@ -339,15 +357,13 @@ class PlainRun {
       const auto x =
           static_cast<float>(head_.exponent_stage().add(*sink, -static_cast<double>(state.shift)));
       const float weight = head_.unit()(x);
-      events.watch(SimulationStage::weight, -1, -1, -1, 1, weight == 0 ? 1 : weight);
-      state.l.add(denominator_, &weight, nullptr, 1, random_);
+      events.undefined(SimulationStage::weight, -1, -1, -1, x, weight);
+      state.l.add(denominator_, &weight, nullptr, 1, state.random);
     }
-    static_cast<void>(base);
-    static_cast<void>(row);
-    const auto l = static_cast<float>(state.l.total(denominator_, random_));
+    const auto l = static_cast<float>(state.l.total(denominator_, state.random));
     result.denominator = l;
-    events.watch(SimulationStage::denominator, -1, -1, -1, 1, l == 0 ? 1 : l);
-    result.lse = lse_of(state.shift, l, stabilizer_.offset());
+    events.undefined(SimulationStage::denominator, -1, -1, -1, l, l);
+    result.lse = log_sum(kernel_, state.shift, l, stabilizer_.offset());
     const bool added = kernel_.split.parts > 1 && kernel_.split.merge == MergeRule::accumulate;
     divide(state, l, added, result, events);
     return result;
@@ -372,7 +388,7 @@ class PlainRun {
       if (l != 0) events.watch(SimulationStage::normalise, -1, -1, -1, l, inverse);
     }
     for (std::size_t c = 0; c < state.o.size(); ++c) {
-      const double o = state.o[c].total(numerator_, random_);
+      const double o = state.o[c].total(numerator_, state.random);
       double quotient;
       if (as_is || last.every_tile) {
         quotient = o;
@@ -387,24 +403,6 @@ class PlainRun {
     }
   }
 
-  /// shift and l with P 2^offset times too large, as one FP32 sum in the delivered base.
-  float lse_of(float shift, float l, float offset) const {
-    return log_sum(kernel_.exponent.base, kernel_.lse.base, shift, l, offset);
-  }
-
- public:
-  static float log_sum(ExponentBase scores, ExponentBase delivered, float shift, float l,
-                       float offset) {
-    const float log = HeadArithmetic::logarithm(
-        delivered, offset == 0 ? l : std::ldexp(l, -static_cast<int>(offset)));
-    constexpr float ln_2 = 0x1.62e43p-1F, log2_e = 0x1.715476p+0F;
-    float at = shift + offset;
-    if (scores == ExponentBase::two && delivered == ExponentBase::e) at *= ln_2;
-    if (scores == ExponentBase::e && delivered == ExponentBase::two) at *= log2_e;
-    return at + log;
-  }
-
- private:
   void write_dump(std::int64_t row, std::int64_t begin, std::int64_t n, std::int64_t r,
                   std::int64_t n_rows, std::int64_t tile, float correction, float l,
                   RowState& state) {
@@ -426,7 +424,7 @@ class PlainRun {
       dump_->denominators[at] = l;
       for (std::size_t c = 0; c < state.o.size(); ++c) {
         dump_->numerators[at * state.o.size() + c] =
-            static_cast<float>(state.o[c].total(numerator_, random_));
+            static_cast<float>(state.o[c].total(numerator_, state.random));
       }
     }
   }
@@ -437,12 +435,9 @@ class PlainRun {
   LoopStabilizer& stabilizer_;
   SimulationDump* dump_;
   std::span<const std::int64_t> wanted_;
+  Stage unsaturated_;
   SumRule denominator_, numerator_;
-  std::mt19937_64 random_{0};
   std::vector<float> scores_, values_, x_, e_, p_, terms_, stored_;
-
- public:
-  void seed(std::uint64_t seed) { random_.seed(seed); }
 };
 
 }  // namespace
@@ -509,8 +504,7 @@ PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>&
       for (std::size_t c = 0; c < o.size(); ++c) o[c] = sum.add(o[c], part.output[c]);
     }
     joined.denominator = static_cast<float>(l);
-    joined.lse = PlainRun::log_sum(kernel.exponent.base, kernel.lse.base, joined.shift,
-                                   joined.denominator, 0);
+    joined.lse = log_sum(kernel, joined.shift, joined.denominator, 0);
     const bool zero = kernel.normalise.guard != DenominatorGuard::none && l == 0;
     const float inverse = reciprocal(kernel.normalise, joined.denominator,
                                      head.options().reciprocal, head.options().seed);
@@ -584,8 +578,6 @@ Simulated simulate_plain(const HeadArithmetic& head, LoopStabilizer& stabilizer,
   std::unique_ptr<LoopStabilizer> fallback;
   PlainRun run(head, stabilizer, dump, rows);
   for (const std::vector<std::int64_t>& block : blocks_of(head, stabilizer, rows)) {
-    // the draws of a block do not depend on the blocks before it
-    run.seed(head.options().seed * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(block[0]));
     std::vector<RowEvents> events;
     for (const std::int64_t row : block) events.emplace_back(row);
     std::vector<std::uint8_t> recompute(block.size(), 0);
@@ -624,8 +616,9 @@ Simulated simulate_plain(const HeadArithmetic& head, LoopStabilizer& stabilizer,
         float& x = all.output[place * dv + c];
         if (std::isnan(x)) x = not_a_number;
         if (std::isfinite(parts[r][0].output[c]) && !std::isfinite(x)) {
-          events[r].watch(parts[r].size() > 1 ? SimulationStage::merge : SimulationStage::normalise,
-                          -1, -1, static_cast<std::int64_t>(c), 1, x);
+          events[r].undefined(
+              parts[r].size() > 1 ? SimulationStage::merge : SimulationStage::normalise, -1, -1,
+              static_cast<std::int64_t>(c), parts[r][0].output[c], x);
         }
       }
       all.lse[place] = std::isnan(joined.lse) ? not_a_number : joined.lse;
