@@ -275,6 +275,7 @@ class PlainRun {
   void note_sums(std::int64_t t, std::int64_t begin, std::int64_t n, float l, RowState& state,
                  RowEvents& events) {
     const double share = head_.options().absorbed;
+    std::mt19937_64 random = state.random;  // looking must not change the draws of the row
     const double absorbed_l = state.l.absorbed();
     if (std::isfinite(l) && absorbed_l > share * l) {
       events.note(EventKind::absorption, SimulationStage::denominator, t, -1, -1, l + absorbed_l,
@@ -293,7 +294,7 @@ class PlainRun {
           }
         }
       }
-      const double o = state.o[c].total(numerator_, state.random);
+      const double o = state.o[c].total(numerator_, random);
       events.undefined(SimulationStage::numerator, t, -1, channel, o, o);
       const double absorbed = state.o[c].absorbed();
       if (std::isfinite(o) && absorbed > share * (std::fabs(o) + absorbed)) {
@@ -407,6 +408,7 @@ class PlainRun {
                   std::int64_t n_rows, std::int64_t tile, float correction, float l,
                   RowState& state) {
     const auto keys = static_cast<std::size_t>(problem_.keys());
+    std::mt19937_64 random = state.random;
     for (std::size_t place = 0; place < wanted_.size(); ++place) {
       if (wanted_[place] != row) continue;
       for (std::int64_t j = 0; j < n && begin + j < problem_.keys(); ++j) {
@@ -424,7 +426,7 @@ class PlainRun {
       dump_->denominators[at] = l;
       for (std::size_t c = 0; c < state.o.size(); ++c) {
         dump_->numerators[at * state.o.size() + c] =
-            static_cast<float>(state.o[c].total(numerator_, state.random));
+            static_cast<float>(state.o[c].total(numerator_, random));
       }
     }
   }
