@@ -8,6 +8,10 @@
 #include "reference/evaluate/vector/log2.h"
 #include "reference/evaluate/vector/quotient.h"
 
+#if defined(HEADROOM_VECTOR_AVX512) || defined(HEADROOM_VECTOR_AVX2)
+#define HEADROOM_VECTOR_EIGHT 1
+#endif
+
 namespace headroom {
 inline namespace HEADROOM_VECTOR_FLAGS {
 
@@ -29,31 +33,128 @@ struct LadderLoops {
     }
   }
 
-  static void convert(Words words, const std::byte* from, std::int64_t count, double* to) {
-    std::int64_t i = 0;
-#if defined(HEADROOM_VECTOR_AVX512) || defined(HEADROOM_VECTOR_AVX2)
+  /// Calls `f` with the kind of words as a compile-time constant.
+  template <class F>
+  static HEADROOM_VECTOR_INLINE void with_words(Words words, const F& f) {
     switch (words) {
       case Words::bf16:
-        for (; i + 8 <= count; i += 8) {
-          const __m128i w = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
-          const __m256 f = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(w), 16));
-          store_eight(to + i, f);
-        }
-        break;
+        return f(std::integral_constant<Words, Words::bf16>{});
       case Words::fp16:
-        for (; i + 8 <= count; i += 8) {
-          const __m128i w = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
-          store_eight(to + i, _mm256_cvtph_ps(w));
-        }
-        break;
+        return f(std::integral_constant<Words, Words::fp16>{});
       case Words::fp32:
-        for (; i + 8 <= count; i += 8) {
-          store_eight(to + i, _mm256_loadu_ps(reinterpret_cast<const float*>(from + 4 * i)));
-        }
-        break;
+        return f(std::integral_constant<Words, Words::fp32>{});
     }
+  }
+  static constexpr std::int64_t bytes_of(Words words) { return words == Words::fp32 ? 4 : 2; }
+
+  static void convert(Words words, const std::byte* from, std::int64_t count, double* to) {
+    with_words(words, [&](auto kind) {
+      std::int64_t i = 0;
+#ifdef HEADROOM_VECTOR_EIGHT
+      for (; i + 8 <= count; i += 8) store_eight(to + i, eight<kind()>(from, i));
 #endif
-    for (; i < count; ++i) to[i] = convert_one(words, from, i);
+      for (; i < count; ++i) to[i] = convert_one(kind, from, i);
+    });
+  }
+
+  static void convert_values(Words words, const std::byte* from, std::int64_t count, double* to) {
+    constexpr std::int64_t group = tile_keys * channel_group;
+    with_words(words, [&](auto kind) {
+      std::int64_t i = 0;
+#ifdef HEADROOM_VECTOR_EIGHT
+      static_assert(channel_group == 4);
+      for (; i + 8 <= count; i += 8) {
+        const __m256 f = eight<kind()>(from, i);
+        _mm256_storeu_pd(to + i / 4 * group, _mm256_cvtps_pd(_mm256_castps256_ps128(f)));
+        _mm256_storeu_pd(to + (i / 4 + 1) * group, _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1)));
+      }
+#endif
+      for (; i < count; ++i) {
+        to[i / channel_group * group + i % channel_group] = convert_one(kind, from, i);
+      }
+    });
+  }
+
+  static void measure_words(Words words, const std::byte* from, std::int64_t count, double* squares,
+                            double* least) {
+    with_words(words, [&](auto kind) {
+      constexpr Words w = kind();
+      std::int64_t i = 0;
+      double sum = 0;
+      // least |code| less 1, so that zeros wrap around to the top
+      std::uint32_t least_code = ~std::uint32_t{0};
+#ifdef HEADROOM_VECTOR_EIGHT
+      constexpr int parts = 8 / lanes;
+      Double s[parts];
+      for (int n = 0; n < parts; ++n) s[n] = Simd::set(0.0);
+      __m256i small = _mm256_set1_epi32(-1);
+      for (; i + 8 <= count; i += 8) {
+        const __m256 f = eight<w>(from, i);
+        Double x[parts];
+        widen_eight(f, x);
+#pragma GCC unroll 2
+        for (int n = 0; n < parts; ++n) s[n] = multiply_add(x[n], x[n], s[n]);
+        if constexpr (w == Words::fp32) {
+          small = _mm256_min_epu32(small, less_one(_mm256_castps_si256(f)));
+        } else {
+          const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
+          const __m128i m =
+              _mm_sub_epi16(_mm_and_si128(x, _mm_set1_epi16(0x7fff)), _mm_set1_epi16(1));
+          small = _mm256_castsi128_si256(_mm_min_epu16(_mm256_castsi256_si128(small), m));
+        }
+      }
+      double sums[lanes];
+      for (int n = 0; n < parts; ++n) {
+        Simd::store(sums, s[n]);
+        for (int m = 0; m < lanes; ++m) sum += sums[m];
+      }
+      if constexpr (w == Words::fp32) {
+        std::uint32_t codes[8];
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), small);
+        for (const std::uint32_t c : codes) least_code = c < least_code ? c : least_code;
+      } else {
+        std::uint16_t codes[8];
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm256_castsi256_si128(small));
+        for (const std::uint16_t c : codes) {
+          if (c != 0xffff && c < least_code) least_code = c;
+        }
+      }
+#endif
+      for (; i < count; ++i) {
+        const double x = convert_one(w, from, i);
+        sum += x * x;
+        std::uint32_t code = 0;
+        std::memcpy(&code, from + bytes_of(w) * i, bytes_of(w));
+        code &= w == Words::fp32 ? 0x7fffffffU : 0x7fffU;
+        if (code != 0 && code - 1 < least_code) least_code = code - 1;
+      }
+      *squares = sum;
+      *least = __builtin_inf();
+      if (least_code != ~std::uint32_t{0}) {
+        const std::uint32_t code = least_code + 1;
+        std::byte bytes[4];
+        std::memcpy(bytes, &code, 4);
+        *least = convert_one(w, bytes, 0);
+      }
+    });
+  }
+
+  static void absorb_words(Words words, const std::byte* from, std::int64_t count, double* most,
+                           double* squares) {
+    with_words(words, [&](auto kind) {
+      std::int64_t c = 0;
+#ifdef HEADROOM_VECTOR_EIGHT
+      for (; c + 8 <= count; c += 8) {
+        Double v[8 / lanes];
+        widen_eight(eight<kind()>(from, c), v);
+#pragma GCC unroll 2
+        for (int n = 0; n < 8 / lanes; ++n) {
+          absorb_pack(v[n], most + c + n * lanes, squares + c + n * lanes);
+        }
+      }
+#endif
+      for (; c < count; ++c) absorb_one(convert_one(kind, from, c), most + c, squares + c);
+    });
   }
 
   static void measure(const double* x, std::int64_t count, double* squares, double* least,
@@ -98,16 +199,8 @@ struct LadderLoops {
 
   static void absorb(const double* v, std::int64_t count, double* most, double* squares) {
     std::int64_t c = 0;
-    for (; c + lanes <= count; c += lanes) {
-      const Double a = Simd::abs(Simd::load(v + c));
-      Simd::store(most + c, Simd::max(Simd::load(most + c), a));
-      Simd::store(squares + c, multiply_add(a, a, Simd::load(squares + c)));
-    }
-    for (; c < count; ++c) {
-      const double a = __builtin_fabs(v[c]);
-      most[c] = most[c] > a ? most[c] : a;
-      squares[c] += a * a;
-    }
+    for (; c + lanes <= count; c += lanes) absorb_pack(Simd::load(v + c), most + c, squares + c);
+    for (; c < count; ++c) absorb_one(v[c], most + c, squares + c);
   }
 
   static void split(const double* x, std::int64_t count, double sigma, double* high, double* low) {
@@ -350,7 +443,8 @@ struct LadderLoops {
   }
 
   /// Chains of value_chain products, each then added to its sum.
-  static void values(const double* p, const double* v_tile, std::int64_t channels4, double* o) {
+  static void values(const double* p, const double* v_tile, std::int64_t channels4, double* o,
+                     double* total) {
     constexpr int width = static_cast<int>(channel_group);
     static_assert(tile_keys % value_chain == 0);
     for (std::int64_t c = 0; c < channels4; c += width) {
@@ -378,7 +472,14 @@ struct LadderLoops {
 #pragma GCC unroll 8
           for (int v = 0; v < Vectors; ++v) {
             double* at = o + (c + i) * rows + v * lanes;
-            Simd::store(at, Simd::add(a[i][v], Simd::load(at)));
+            const Double sum = Simd::add(a[i][v], Simd::load(at));
+            if (total != nullptr && first + value_chain == tile_keys) {
+              double* to = total + (c + i) * rows + v * lanes;
+              Simd::store(to, Simd::add(Simd::load(to), sum));
+              Simd::store(at, Simd::set(0.0));
+            } else {
+              Simd::store(at, sum);
+            }
           }
         }
       }
@@ -419,11 +520,10 @@ struct LadderLoops {
   }
 
   static constexpr LadderKernels kernels(InstructionSet set) {
-    return {set,    rows,     convert, measure, absorb, split,
-            scores, greatest, weights, values,  flush,  finish};
+    return {set,   rows,   convert,  convert_values, measure, measure_words, absorb, absorb_words,
+            split, scores, greatest, weights,        values,  flush,         finish};
   }
 
- private:
   static HEADROOM_VECTOR_INLINE float float_of(std::uint32_t bits) {
     float f;
     std::memcpy(&f, &bits, sizeof f);
@@ -446,10 +546,46 @@ struct LadderLoops {
     const double magnitude = trailing * 0x1p-24;
     return sign != 0 ? -magnitude : magnitude;
   }
-#if defined(HEADROOM_VECTOR_AVX512) || defined(HEADROOM_VECTOR_AVX2)
+  static HEADROOM_VECTOR_INLINE void absorb_one(double v, double* most, double* squares) {
+    const double a = __builtin_fabs(v);
+    *most = *most > a ? *most : a;
+    *squares += a * a;
+  }
+  static HEADROOM_VECTOR_INLINE void absorb_pack(Double v, double* most, double* squares) {
+    const Double a = Simd::abs(v);
+    Simd::store(most, Simd::max(Simd::load(most), a));
+    Simd::store(squares, multiply_add(a, a, Simd::load(squares)));
+  }
+#ifdef HEADROOM_VECTOR_EIGHT
+  /// Eight words from word i on, exactly.
+  template <Words words>
+  static HEADROOM_VECTOR_INLINE __m256 eight(const std::byte* from, std::int64_t i) {
+    if constexpr (words == Words::fp32) {
+      return _mm256_loadu_ps(reinterpret_cast<const float*>(from + 4 * i));
+    } else {
+      const __m128i w = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
+      if constexpr (words == Words::fp16) return _mm256_cvtph_ps(w);
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(w), 16));
+    }
+  }
+  static HEADROOM_VECTOR_INLINE __m256i less_one(__m256i code) {
+    return _mm256_sub_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x7fffffff)),
+                            _mm256_set1_epi32(1));
+  }
+  /// Eight floats in 8 / lanes registers.
+  static HEADROOM_VECTOR_INLINE void widen_eight(__m256 f, Double* x) {
+#ifdef HEADROOM_VECTOR_AVX512
+    x[0] = _mm512_maskz_cvtps_pd(0xff, f);
+#else
+    x[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(f));
+    x[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1));
+#endif
+  }
   static HEADROOM_VECTOR_INLINE void store_eight(double* to, __m256 f) {
-    _mm256_storeu_pd(to, _mm256_cvtps_pd(_mm256_castps256_ps128(f)));
-    _mm256_storeu_pd(to + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1)));
+    Double x[8 / lanes];
+    widen_eight(f, x);
+#pragma GCC unroll 2
+    for (int n = 0; n < 8 / lanes; ++n) Simd::store(to + n * lanes, x[n]);
   }
 #endif
 };

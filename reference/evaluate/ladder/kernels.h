@@ -12,8 +12,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "reference/evaluate/vector/kernels.h"
+#include "reference/format/format.h"
 
 namespace headroom {
 
@@ -26,8 +28,15 @@ inline constexpr std::int64_t value_chain = 24;
 /// No panel is taller.
 inline constexpr std::int64_t most_panel_rows = 32;
 
-/// Words that `convert` reads directly.
+/// Words that kernels read directly.
 enum class Words : std::uint8_t { bf16, fp16, fp32 };
+/// Those of a format, or nothing.
+inline std::optional<Words> words_of(const Format& format) {
+  if (format == bf16) return Words::bf16;
+  if (format == fp16) return Words::fp16;
+  if (format == fp32) return Words::fp32;
+  return std::nullopt;
+}
 
 /// A row's running state, one element a panel row.
 struct PanelState {
@@ -56,12 +65,19 @@ struct LadderKernels {
 
   /// `count` stored words as doubles, exact.
   void (*convert)(Words words, const std::byte* from, std::int64_t count, double* to);
+  /// The same for a row of V, into its places in a v tile: to points at [0][key][0].
+  void (*convert_values)(Words words, const std::byte* from, std::int64_t count, double* to);
   /// Sum of squares (any order), least nonzero and largest magnitude of x[0, count). A NaN or an
   /// infinity makes the sum of squares not finite.
   void (*measure)(const double* x, std::int64_t count, double* squares, double* least,
                   double* most);
+  /// The first two of `count` stored words.
+  void (*measure_words)(Words words, const std::byte* from, std::int64_t count, double* squares,
+                        double* least);
   /// most[c] = max(most[c], |v[c]|), squares[c] += v[c]^2.
   void (*absorb)(const double* v, std::int64_t count, double* most, double* squares);
+  void (*absorb_words)(Words words, const std::byte* from, std::int64_t count, double* most,
+                       double* squares);
   /// high = (x + sigma) - sigma, low = x - high: with sigma = 1.5 2^52 g and |x| <= 2^50 g, high is
   /// x rounded to a multiple of g and low is exact.
   void (*split)(const double* x, std::int64_t count, double sigma, double* high, double* low);
@@ -76,8 +92,9 @@ struct LadderKernels {
   /// Replaces scores by weights 2^(t - shift), 0 where invisible and from `keys` on; updates the
   /// state's greatest, sum and squares.
   void (*weights)(const ExponentArgs& args, double* scores, std::int64_t keys, PanelState* state);
-  /// sums[c][r] += sum_j weights[j][r] v[j][c].
-  void (*values)(const double* weights, const double* v_tile, std::int64_t channels4, double* sums);
+  /// sums[c][r] += sum_j weights[j][r] v[j][c]; with a total, then total += sums and sums = 0.
+  void (*values)(const double* weights, const double* v_tile, std::int64_t channels4, double* sums,
+                 double* total);
   /// total += part; part = 0.
   void (*flush)(double* part, double* total, std::int64_t count);
   /// For each channel c and row r: bounds of (sums[c][r] +- E) / (l[r] +- l_error[r]) with

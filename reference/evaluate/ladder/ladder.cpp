@@ -101,8 +101,13 @@ RowEnclosures nothing_known(const VectorRung& rung, std::span<const std::int64_t
 class RowDecision {
  public:
   RowDecision(const AttentionProblem& problem, const VectorRung& rung, const LadderOptions& options,
-              std::int64_t row, RungCounts& counts)
-      : problem_(problem), rung_(rung), options_(options), row_(row), counts_(counts) {}
+              std::int64_t row, PairWorkspace& work, RungCounts& counts)
+      : problem_(problem),
+        rung_(rung),
+        options_(options),
+        row_(row),
+        work_(work),
+        counts_(counts) {}
 
   /// Writes dv codes and the LSE's; appends what stays undecided.
   void decide_row(RowKind kind, const double* lo, const double* hi, double lse2_lo, double lse2_hi,
@@ -165,7 +170,7 @@ class RowDecision {
 
   void pair_rung(std::vector<std::int64_t>& open, std::uint64_t* codes,
                  std::optional<std::uint64_t>& lse_code) {
-    const PairRow pairs(problem_, rung_, row_);
+    const PairRow pairs(problem_, rung_, row_, work_);
     counts_.cascaded_keys += pairs.cascaded_keys();
     if (!pairs.usable()) return;
     if (!lse_code) {
@@ -173,7 +178,7 @@ class RowDecision {
       if (lse_code) count(Rung::double_double, 0, 1);
     }
     if (open.empty()) return;
-    const std::vector<WideInterval> outputs = pairs.outputs(open);
+    const std::vector<WideInterval> outputs = pairs.outputs(open, work_);
     std::vector<std::int64_t> still_open;
     for (std::size_t i = 0; i < open.size(); ++i) {
       const std::int64_t c = open[i];
@@ -212,6 +217,7 @@ class RowDecision {
   const VectorRung& rung_;
   const LadderOptions& options_;
   std::int64_t row_;
+  PairWorkspace& work_;
   RungCounts& counts_;
 };
 
@@ -285,6 +291,7 @@ RoundedRows correctly_rounded(const AttentionProblem& problem, std::span<const s
     RungCounts counts;
     std::vector<UndecidedElement> undecided;
     std::vector<std::uint64_t> codes(dv);
+    PairWorkspace work;
     const auto block = rows.subspan(first, last - first);
     const RowEnclosures e = [&] {
       const Stopwatch watch(counts.seconds[0]);
@@ -293,7 +300,7 @@ RoundedRows correctly_rounded(const AttentionProblem& problem, std::span<const s
     }();
     for (std::size_t i = 0; i < block.size(); ++i) {
       std::uint64_t lse = 0;
-      RowDecision row(problem, *rung, options, block[i], counts);
+      RowDecision row(problem, *rung, options, block[i], work, counts);
       row.decide_row(e.kind[i], &e.lo[i * dv], &e.hi[i * dv], e.lse2_lo[i], e.lse2_hi[i],
                      codes.data(), &lse, undecided);
       for (std::size_t c = 0; c < dv; ++c) {
@@ -337,6 +344,7 @@ EnclosedRows enclosures(const AttentionProblem& problem, std::span<const std::in
     const auto block = rows.subspan(first, last - first);
     const RowEnclosures e =
         options.use_vector_rung ? rung.enclose(block) : nothing_known(rung, block, result.channels);
+    PairWorkspace work;
     for (std::size_t i = 0; i < block.size(); ++i) {
       double* lo = &result.output_lo[(first + i) * dv];
       double* hi = &result.output_hi[(first + i) * dv];
@@ -375,10 +383,10 @@ EnclosedRows enclosures(const AttentionProblem& problem, std::span<const std::in
           std::vector<WideInterval> outputs;
           std::vector<std::int64_t> channels(dv);
           for (std::size_t c = 0; c < dv; ++c) channels[c] = static_cast<std::int64_t>(c);
-          const PairRow pairs(problem, rung, block[i]);
+          const PairRow pairs(problem, rung, block[i], work);
           if (options.use_pair_rung && pairs.usable()) {
             by = Rung::double_double;
-            take(pairs.outputs(channels), in_base(options.lse_base, pairs.lse2()));
+            take(pairs.outputs(channels, work), in_base(options.lse_base, pairs.lse2()));
             break;
           }
           by = Rung::wide;

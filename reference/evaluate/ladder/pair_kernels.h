@@ -5,12 +5,13 @@
 //   sum of pairs           AccurateDWPlusDW (algorithm 6)    relative error below 3 u^2 / (1 - 4 u)
 //   pair times double      DWTimesFP3 (algorithm 9)          below 2 u^2
 //   pair times pair        DWTimesDW2 (algorithm 11)         below 5 u^2
+//   sum with a smaller     add_smaller in pair_loops.h       below 4 u^2
 //   pair by pair           DWDivDW2 (algorithm 17)           below 15 u^2 + 56 u^3
 #pragma once
 
 #include <cstdint>
 
-#include "reference/evaluate/vector/kernels.h"
+#include "reference/evaluate/ladder/kernels.h"
 
 namespace headroom {
 
@@ -35,7 +36,11 @@ struct PairScale {
 };
 
 struct PairKernels {
-  /// sum of a[t] b[t] in any order, one rounding a product-sum.
+  /// scores[j] = sum of q[t] k_j[t] in any order, one rounding a product-sum, for `keys` rows of
+  /// words, `stride` bytes apart.
+  void (*scores)(Words words, const std::byte* rows, std::int64_t stride, std::int64_t keys,
+                 const double* q, std::int64_t count, double* scores);
+  /// The same for one row of doubles.
   double (*dot)(const double* a, const double* b, std::int64_t count);
   /// The same as hi + lo by cascaded TwoSum: off by at most gamma_n^2 sum |a b|, n = count + 16
   /// (T. Ogita, S. M. Rump, S. Oishi, Accurate sum and dot product, SISC 26 (2005), prop. 5.5,
@@ -49,6 +54,9 @@ struct PairKernels {
                   double* p_hi, double* p_lo);
   /// Sum of p.
   void (*sum)(const double* p_hi, const double* p_lo, std::int64_t count, double* hi, double* lo);
+  /// to[i] = the word at from + keys[i] stride.
+  void (*gather)(Words words, const std::byte* from, std::int64_t stride, const std::int64_t* keys,
+                 std::int64_t count, double* to);
   /// Sum of p v, and of p_hi |v| in plain doubles.
   void (*weighted_sum)(const double* p_hi, const double* p_lo, const double* v, std::int64_t count,
                        double* hi, double* lo, double* absolute);

@@ -1,6 +1,7 @@
 // The loops of pair_kernels.h over one Simd; included by one translation unit per instruction set.
 #pragma once
 
+#include "reference/evaluate/ladder/kernel_loops.h"
 #include "reference/evaluate/ladder/pair_kernels.h"
 #include "reference/evaluate/vector/exp2.h"
 #include "reference/evaluate/vector/quotient.h"
@@ -37,6 +38,13 @@ struct PairLoops {
     const Pair v = fast_two_sum(s.hi, Simd::add(s.lo, t.hi));
     return fast_two_sum(v.hi, Simd::add(t.lo, v.lo));
   }
+  /// The same if |y.hi| <= |x.hi| / 8, without the TwoSums. s = RN(x.hi + y.hi) and its error e are
+  /// exact (Fast2Sum). |y.lo + e| <= u |y.hi| + u |s| <= 1.15 u |s|, rounded; with x.lo at most
+  /// 2.3 u |s|, rounded: together an error below 3.5 u^2 |s|, and |s| <= (1 + 4 u) |x + y|.
+  static HEADROOM_VECTOR_INLINE Pair add_smaller(Pair x, Pair y) {
+    const Pair s = fast_two_sum(x.hi, y.hi);
+    return fast_two_sum(s.hi, Simd::add(x.lo, Simd::add(y.lo, s.lo)));
+  }
   static HEADROOM_VECTOR_INLINE Pair mul(Pair x, Double y) {
     const Pair c = two_product(x.hi, y);
     return fast_two_sum(c.hi, Simd::fma(x.lo, y, c.lo));
@@ -63,27 +71,29 @@ struct PairLoops {
   }
 
   /// 2^(t - shift) for |t| <= 2^40. Account, relative to the result, u = 2^-53, r within
-  /// 1/32 + 2^-12:
-  ///   Taylor, degree 14     (r ln 2)^15 / 15! < 2^-122
-  ///   terms 8 to 14         in doubles: below 2^-59 together, so 8 roundings give 2^-108
-  ///   terms 1 to 7          product and sum of pairs each: 8 u^2 of |r P| < 2^-5.4, and the
-  ///                         errors of inner steps scaled by r: below 2^-107
-  ///   table                 2^-107; product T z and sum: 5 u^2 2^-5.4 + 3 u^2 < 2^-104
-  /// Together below 2^-103; pair_exp2_error leaves 2^5 to spare.
+  /// 1/32 + 2^-12, so that |r ln 2| < 2^-5.5:
+  ///   Taylor, degree 13     (r ln 2)^14 / 14! < 2^-113
+  ///   terms 7 to 13         in doubles, without r's low part: below 2^-50.8 together, with a
+  ///                         relative error below 4 u (coefficients, Horner, r): 2^-101.8
+  ///   terms 1 to 6          sums below 4 u^2 and products below 5 u^2 |r| ln 2 (terms fall by
+  ///                         a factor of at least 2^5.5 / 2): below 5 u^2 2^-5.5 together
+  ///   table                 2^-107; products with r and T: 5 u^2 2^-5.5 each, last sum 4 u^2:
+  ///                         below 2^-103
+  /// Together below 2^-101; pair_exp2_error leaves 2^3 to spare.
   static HEADROOM_VECTOR_INLINE Pair exp2_of_pair(const Constants& k, Pair t, Double shift) {
     const Double magic = Simd::set(exp2_round_to_sixteenth);
     const Double low_bits = Simd::add(t.hi, magic);
     const Double kr = Simd::sub(low_bits, magic);
     const Pair r = two_sum(Simd::sub(t.hi, kr), t.lo);
-    Double q = Simd::set(k.taylor.hi[14]);
+    Double q = Simd::set(k.taylor.hi[13]);
 #pragma GCC unroll 8
-    for (int i = 13; i >= 8; --i) q = Simd::fma(q, r.hi, Simd::set(k.taylor.hi[i]));
-    Pair a = add(coefficient(k, 7), two_product(q, r.hi));
+    for (int i = 12; i >= 7; --i) q = Simd::fma(q, r.hi, Simd::set(k.taylor.hi[i]));
+    Pair a = add_smaller(coefficient(k, 6), two_product(q, r.hi));
 #pragma GCC unroll 8
-    for (int i = 6; i >= 1; --i) a = add(coefficient(k, i), mul(a, r));
+    for (int i = 5; i >= 1; --i) a = add_smaller(coefficient(k, i), mul(a, r));
     const Pair z = mul(a, r);
     const Pair table = {Simd::lookup(k.table.head, low_bits), Simd::lookup(k.table.tail, low_bits)};
-    const Pair y = add(table, mul(table, z));
+    const Pair y = add_smaller(table, mul(table, z));
     const Double e = Simd::sub(kr, shift);
     // two exact steps: 2^e may be 2^900 away from what a pair with a normal tail allows
     const auto kept = Simd::less(Simd::set(pair_least_exponent), e);
@@ -107,6 +117,65 @@ struct PairLoops {
     for (int i = 0; i < lanes; ++i) sum += part[i];
     for (; t < count; ++t) sum += a[t] * b[t];
     return sum;
+  }
+
+  /// Four keys at a time; the sums of their lanes are added up four keys at a time too.
+  static void scores(Words words, const std::byte* row, std::int64_t stride, std::int64_t keys,
+                     const double* q, std::int64_t count, double* out) {
+    using Loops = LadderLoops<Simd, 1, 12>;  // for its conversions
+    Loops::with_words(words, [&](auto kind) {
+      constexpr Words w = kind();
+      constexpr int together = 4;
+      std::int64_t j = 0;
+      for (; j < keys; j += together) {
+        const int n = static_cast<int>(keys - j < together ? keys - j : together);
+        const std::byte* at[together];
+        for (int i = 0; i < together; ++i) at[i] = row + (j + (i < n ? i : 0)) * stride;
+        double sums[together] = {};
+        std::int64_t t = 0;
+#ifdef HEADROOM_VECTOR_EIGHT
+        constexpr int parts = 8 / lanes;
+        Double s[together];
+#pragma GCC unroll 4
+        for (int i = 0; i < together; ++i) s[i] = Simd::set(0.0);
+        for (; t + 8 <= count; t += 8) {
+#pragma GCC unroll 4
+          for (int i = 0; i < together; ++i) {
+            Double x[parts];
+            Loops::widen_eight(Loops::template eight<w>(at[i], t), x);
+#pragma GCC unroll 2
+            for (int m = 0; m < parts; ++m) {
+              s[i] = Simd::fma(x[m], Simd::load(q + t + m * lanes), s[i]);
+            }
+          }
+        }
+        double lane[together][lanes];
+        for (int i = 0; i < together; ++i) Simd::store(lane[i], s[i]);
+        for (int i = 0; i < together; ++i) {
+          double pair[2] = {lane[i][0], lane[i][1]};
+          for (int m = 2; m < lanes; m += 2) {
+            pair[0] += lane[i][m];
+            pair[1] += lane[i][m + 1];
+          }
+          sums[i] = pair[0] + pair[1];
+        }
+#endif
+        for (; t < count; ++t) {
+          for (int i = 0; i < together; ++i) sums[i] += Loops::convert_one(w, at[i], t) * q[t];
+        }
+        for (int i = 0; i < n; ++i) out[j + i] = sums[i];
+      }
+    });
+  }
+
+  static void gather(Words words, const std::byte* from, std::int64_t stride,
+                     const std::int64_t* keys, std::int64_t count, double* to) {
+    using Loops = LadderLoops<Simd, 1, 12>;
+    Loops::with_words(words, [&](auto kind) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i] = Loops::convert_one(kind, from + keys[i] * stride, 0);
+      }
+    });
   }
 
   static void add_one(double x, double* hi, double* lo) {
@@ -192,30 +261,40 @@ struct PairLoops {
 
   static void sum(const double* p_hi, const double* p_lo, std::int64_t count, double* hi,
                   double* lo) {
-    Pair s = {Simd::set(0.0), Simd::set(0.0)};
-    for (std::int64_t i = 0; i < count; i += lanes) {
-      s = add(s, {Simd::load(p_hi + i), Simd::load(p_lo + i)});
+    Pair s[2] = {{Simd::set(0.0), Simd::set(0.0)}, {Simd::set(0.0), Simd::set(0.0)}};
+    std::int64_t i = 0;
+    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+      s[0] = add(s[0], {Simd::load(p_hi + i), Simd::load(p_lo + i)});
+      s[1] = add(s[1], {Simd::load(p_hi + i + lanes), Simd::load(p_lo + i + lanes)});
     }
-    reduce(s, hi, lo);
+    for (; i < count; i += lanes) s[0] = add(s[0], {Simd::load(p_hi + i), Simd::load(p_lo + i)});
+    reduce(add(s[0], s[1]), hi, lo);
   }
 
   static void weighted_sum(const double* p_hi, const double* p_lo, const double* v,
                            std::int64_t count, double* hi, double* lo, double* absolute) {
-    Pair s = {Simd::set(0.0), Simd::set(0.0)};
+    Pair s[2] = {{Simd::set(0.0), Simd::set(0.0)}, {Simd::set(0.0), Simd::set(0.0)}};
     Double magnitude = Simd::set(0.0);
-    for (std::int64_t i = 0; i < count; i += lanes) {
+    const auto take = [&](Pair& sum, std::int64_t i) {
       const Double value = Simd::load(v + i), p = Simd::load(p_hi + i);
-      s = add(s, mul(Pair{p, Simd::load(p_lo + i)}, value));
+      sum = add(sum, mul(Pair{p, Simd::load(p_lo + i)}, value));
       magnitude = Simd::fma(p, Simd::abs(value), magnitude);
+    };
+    std::int64_t i = 0;
+    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+      take(s[0], i);
+      take(s[1], i + lanes);
     }
-    reduce(s, hi, lo);
+    for (; i < count; i += lanes) take(s[0], i);
+    reduce(add(s[0], s[1]), hi, lo);
     double magnitudes[lanes];
     Simd::store(magnitudes, magnitude);
     *absolute = 0;
     for (int i = 0; i < lanes; ++i) *absolute += magnitudes[i];
   }
 
-  static constexpr PairKernels kernels{dot, dot_pair, exponents, weights, sum, weighted_sum};
+  static constexpr PairKernels kernels{scores,  dot, dot_pair, exponents,
+                                       weights, sum, gather,   weighted_sum};
 };
 
 }  // namespace HEADROOM_VECTOR_FLAGS

@@ -37,12 +37,15 @@ void widen(WideInterval& x, double error) {
 
 }  // namespace
 
-PairRow::PairRow(const AttentionProblem& problem, const VectorRung& rung, std::int64_t row)
+PairRow::PairRow(const AttentionProblem& problem, const VectorRung& rung, std::int64_t row,
+                 PairWorkspace& work)
     : problem_(&problem),
       kernels_(&pair_kernels(rung.instruction_set())),
       loops_(&ladder_kernels(rung.instruction_set())) {
   const std::int64_t d = problem.channels();
-  std::vector<double> query(static_cast<std::size_t>(d)), key(query.size());
+  work.query.resize(static_cast<std::size_t>(d));
+  work.key.resize(static_cast<std::size_t>(d));
+  std::vector<double>&query = work.query, &key = work.key;
   rung.load(problem.q, row, query.data());
   const VectorRung::Reach reach = rung.reach(problem.q.format(), query.data());
   const ScaleConstants& c = rung.constants();
@@ -50,24 +53,43 @@ PairRow::PairRow(const AttentionProblem& problem, const VectorRung& rung, std::i
 
   const KeyRange range = problem.range(row);
   const auto most = padded(static_cast<std::size_t>(range.count()) + 1);
-  std::vector<double> s_hi(most, 0.0), s_lo(most, 0.0), bias(most, 0.0);
+  std::vector<double>&s_hi = work.s_hi, &s_lo = work.s_lo, &bias = work.bias;
+  s_hi.assign(most, 0.0);
+  s_lo.assign(most, 0.0);
+  bias.assign(most, 0.0);
   keys_.reserve(most);
   double score_error = 0, largest_score = 0, largest_bias = 0;
   const auto n_d = static_cast<double>(d) + 16;
   const double cascade = n_d * n_d * u * u * (1 + 0x1p-30);
   const bool all_visible = problem.ranges_only() && !problem.bias;
+  // keys of reach up to this have exact scores, whatever the order
+  const int exact_to = 4 * 53 - reach.quarters;
+  const auto k_words = words_of(problem.k.format());
+  const bool together =
+      k_words && 2 * rung.keys_of_reach(std::max(0, exact_to + 1)) < range.count();
+  if (together) {
+    // the few inexact ones are computed again below; hidden ones are dropped
+    work.scores.resize(most);
+    kernels_->scores(*k_words, problem.k.row_bytes(range.begin), problem.k.row_stride_bytes(),
+                     range.count(), query.data(), d, work.scores.data());
+  }
   for (std::int64_t j = range.begin; j < range.end; ++j) {
     if (!all_visible && !problem.visible(row, j)) continue;
-    rung.load(problem.k, j, key.data());
-    const VectorRung::Reach k = rung.reach(problem.k.format(), key.data());
     const std::size_t i = keys_.size();
     keys_.push_back(j);
-    if (reach.quarters + k.quarters <= 4 * 53) {
-      s_hi[i] = kernels_->dot(query.data(), key.data(), d);
+    const int quarters = rung.key_reach(j);
+    const bool exact = quarters <= exact_to;
+    if (exact && together) {
+      s_hi[i] = work.scores[static_cast<std::size_t>(j - range.begin)];
     } else {
-      kernels_->dot_pair(query.data(), key.data(), d, &s_hi[i], &s_lo[i]);
-      score_error = std::max(score_error, cascade * reach.norm * k.norm);
-      ++cascaded_;
+      rung.load(problem.k, j, key.data());
+      if (exact) {
+        s_hi[i] = kernels_->dot(query.data(), key.data(), d);
+      } else {
+        kernels_->dot_pair(query.data(), key.data(), d, &s_hi[i], &s_lo[i]);
+        score_error = std::max(score_error, cascade * reach.norm * rung.norm_of_reach(quarters));
+        ++cascaded_;
+      }
     }
     largest_score = std::max(largest_score, std::fabs(s_hi[i]) + std::fabs(s_lo[i]));
     if (problem.bias) {
@@ -87,7 +109,9 @@ PairRow::PairRow(const AttentionProblem& problem, const VectorRung& rung, std::i
                      (1 + 0x1p-40);
   if (!(e_t < 0x1p-12)) return;
 
-  std::vector<double> t_hi(most), t_lo(most);
+  std::vector<double>&t_hi = work.t_hi, &t_lo = work.t_lo;
+  t_hi.resize(most);
+  t_lo.resize(most);
   const PairScale scale =
       capped ? PairScale{c.w_hi, c.w_lo, c.cap_hi, c.cap_lo} : PairScale{c.c_hi, c.c_lo, 0, 0};
   const auto count = static_cast<std::int64_t>(padded(n + 1));
@@ -112,7 +136,8 @@ PairRow::PairRow(const AttentionProblem& problem, const VectorRung& rung, std::i
   usable_ = true;
 }
 
-std::vector<WideInterval> PairRow::outputs(std::span<const std::int64_t> channels) const {
+std::vector<WideInterval> PairRow::outputs(std::span<const std::int64_t> channels,
+                                           PairWorkspace& work) const {
   const std::size_t most = p_hi_.size(), n = keys_.size();
   const double additions =
       (static_cast<double>(most) + 16) * pair_sum_error * (1 + 0x1p-40);  // lanes may be one
@@ -121,31 +146,31 @@ std::vector<WideInterval> PairRow::outputs(std::span<const std::int64_t> channel
 
   // values of a batch of channels, transposed
   constexpr std::size_t batch = 16;
-  std::vector<double> values(most * std::min(batch, channels.size()), 0.0);
+  std::vector<double>& values = work.values;
+  values.assign(most * std::min(batch, channels.size()), 0.0);
   const Matrix& v = problem_->v;
-  const Format& f = v.format();
-  const bool direct = f == bf16 || f == fp16 || f == fp32;
-  const Words words = f == bf16 ? Words::bf16 : f == fp16 ? Words::fp16 : Words::fp32;
+  const auto words = words_of(v.format());
   std::vector<double> row(static_cast<std::size_t>(v.columns()));
   std::vector<WideInterval> result;
   result.reserve(channels.size());
   for (std::size_t first = 0; first < channels.size(); first += batch) {
     const std::size_t last = std::min(channels.size(), first + batch);
-    for (std::size_t i = 0; i < n; ++i) {
-      if (direct && last - first < 8) {
-        for (std::size_t c = first; c < last; ++c) {
-          loops_->convert(words, v.row_bytes(keys_[i]) + channels[c] * f.storage_bytes(), 1,
-                          &values[(c - first) * most + i]);
-        }
-        continue;
-      }
-      if (direct) {
-        loops_->convert(words, v.row_bytes(keys_[i]), v.columns(), row.data());
-      } else {
-        v.load_row(keys_[i], row.data());
-      }
+    if (words && last - first < 8) {
       for (std::size_t c = first; c < last; ++c) {
-        values[(c - first) * most + i] = row[static_cast<std::size_t>(channels[c])];
+        kernels_->gather(*words, v.row_bytes(0) + channels[c] * v.format().storage_bytes(),
+                         v.row_stride_bytes(), keys_.data(), static_cast<std::int64_t>(n),
+                         &values[(c - first) * most]);
+      }
+    } else {
+      for (std::size_t i = 0; i < n; ++i) {
+        if (words) {
+          loops_->convert(*words, v.row_bytes(keys_[i]), v.columns(), row.data());
+        } else {
+          v.load_row(keys_[i], row.data());
+        }
+        for (std::size_t c = first; c < last; ++c) {
+          values[(c - first) * most + i] = row[static_cast<std::size_t>(channels[c])];
+        }
       }
     }
     for (std::size_t c = first; c < last; ++c) {

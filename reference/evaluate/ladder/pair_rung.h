@@ -12,20 +12,28 @@
 
 namespace headroom {
 
+/// Arrays of a row, kept from row to row.
+struct PairWorkspace {
+  std::vector<double> query, key, scores, s_hi, s_lo, bias, t_hi, t_lo, values;
+};
+
 /// Weights of one row as pairs, and enclosures made from them, of relative width about 2^-90 of
 /// sum p |v| / l.
 ///
 /// Scores are plain doubles where the pair (row, key) certifies that they are exact, cascaded sums
-/// elsewhere. Requires: NearestRounding in every call; finite visible operands (the row is
-/// `enclosed` or `unknown` on the first rung); rung and problem outlive the row.
+/// elsewhere. A key's certificate takes its reach from the rung. Requires: NearestRounding in every
+/// call; finite visible operands (the row is `enclosed` or `unknown` on the first rung); rung and
+/// problem outlive the row.
 class PairRow {
  public:
-  PairRow(const AttentionProblem& problem, const VectorRung& rung, std::int64_t row);
+  PairRow(const AttentionProblem& problem, const VectorRung& rung, std::int64_t row,
+          PairWorkspace& work);
 
   /// False if the row is empty or beyond this rung's range (|t| > 2^40); nothing else may be asked.
   bool usable() const { return usable_; }
   /// Enclosures of the outputs of some channels, in their order.
-  std::vector<WideInterval> outputs(std::span<const std::int64_t> channels) const;
+  std::vector<WideInterval> outputs(std::span<const std::int64_t> channels,
+                                    PairWorkspace& work) const;
   /// The value if all visible keys have the same one in this channel and there is no sink (unless
   /// it is 0): the output, exactly.
   std::optional<double> common_value(std::int64_t channel) const;

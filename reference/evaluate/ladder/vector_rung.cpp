@@ -20,8 +20,11 @@
 //  * Weights p_j = P_j (1 + e_j), P_j = 2^(t_j - m): |e_j| <= eps = exp2_relative_error_bound plus
 //    ln 2 times the exponent's error (times 1 + 2^-9, that being below 2^-10); keys with inexact
 //    scores have delta more. Below 2^-1022: 2^-1074 absolute.
-//  * l: sums of 16, of 3 in a tile, of 8 tiles, of groups. Outputs: sums of 24 (25 roundings where
-//    products are not fused), 2 a tile for 8 tiles, groups. gamma_n, n the sum of these and 2.
+//  * l and outputs are sums of sums of sums, each of which starts at 0, so that its first addition
+//    is exact: a sum of n terms rounds a term n - 1 times at most. l: 16 weights, 3 such in a
+//    tile, 8 tiles, groups; n_l = 15 + 2 + 7 + (groups - 1). Outputs: 24 products (24 roundings,
+//    the product's own included, fused or not), 16 such in 8 tiles, groups; n_o = 24 + 15 +
+//    (groups - 1). gamma_n bounds the factor of each term (Higham, lemma 3.1).
 //    With S = sum p_j, A = sum p_j |v_j|, F and F_v the same over inexact keys:
 //    |l^ - l| <= gamma S + (eps S + delta F) (1 + 2 (eps + delta)),
 //    |o^ - o| <= gamma A + (eps A + delta F_v) (1 + 2 (eps + delta)), and
@@ -181,13 +184,8 @@ VectorRung::VectorRung(const AttentionProblem& problem, InstructionSet set)
 }
 
 void VectorRung::load(const Matrix& m, std::int64_t row, double* out) const {
-  const Format& f = m.format();
-  if (f == bf16) {
-    kernels_->convert(Words::bf16, m.row_bytes(row), m.columns(), out);
-  } else if (f == fp16) {
-    kernels_->convert(Words::fp16, m.row_bytes(row), m.columns(), out);
-  } else if (f == fp32) {
-    kernels_->convert(Words::fp32, m.row_bytes(row), m.columns(), out);
+  if (const auto words = words_of(m.format())) {
+    kernels_->convert(*words, m.row_bytes(row), m.columns(), out);
   } else {
     m.load_row(row, out);
   }
@@ -196,6 +194,10 @@ void VectorRung::load(const Matrix& m, std::int64_t row, double* out) const {
 VectorRung::Reach VectorRung::reach(const Format& format, const double* x) const {
   double squares, least, most;
   kernels_->measure(x, d_, &squares, &least, &most);
+  return reach(format, squares, least);
+}
+
+VectorRung::Reach VectorRung::reach(const Format& format, double squares, double least) const {
   Reach r;
   r.finite = std::isfinite(squares);
   if (!r.finite) return r;
@@ -212,13 +214,23 @@ void VectorRung::measure_keys(bool check_values) {
   std::vector<double> squares((reaches + 1) * columns, 0.0);
   vmax_.assign(columns, 0.0);
   std::vector<double> key(static_cast<std::size_t>(d_)), value(columns, 0.0);
-  const Format& format = problem_->k.format();
+  const Matrix &k = problem_->k, &v = problem_->v;
+  const Format& format = k.format();
+  const auto k_words = words_of(format), v_words = words_of(v.format());
+  key_reach_.assign(static_cast<std::size_t>(problem_->keys()), 0);
   for (std::int64_t j = keys_.begin; j < keys_.end; ++j) {
-    load(problem_->k, j, key.data());
-    load(problem_->v, j, value.data());
-    const Reach r = this->reach(format, key.data());
+    Reach r;
+    if (k_words) {
+      double key_squares, least;
+      kernels_->measure_words(*k_words, k.row_bytes(j), d_, &key_squares, &least);
+      r = this->reach(format, key_squares, least);
+    } else {
+      load(k, j, key.data());
+      r = this->reach(format, key.data());
+    }
     bool finite = r.finite;
     if (check_values) {
+      load(v, j, value.data());
       double value_squares, unused;
       kernels_->measure(value.data(), dv_, &value_squares, &unused, &unused);
       finite = finite && std::isfinite(value_squares);
@@ -232,7 +244,14 @@ void VectorRung::measure_keys(bool check_values) {
     ++reach_count_[reach];
     reach_norm_[reach] = std::max(reach_norm_[reach], r.norm);
     key_norm_ = std::max(key_norm_, r.norm);
-    kernels_->absorb(value.data(), dv_, vmax_.data(), &squares[reach * columns]);
+    key_reach_[static_cast<std::size_t>(j)] = static_cast<std::uint8_t>(reach);
+    if (v_words) {
+      kernels_->absorb_words(*v_words, v.row_bytes(j), dv_, vmax_.data(),
+                             &squares[reach * columns]);
+    } else {
+      load(v, j, value.data());
+      kernels_->absorb(value.data(), dv_, vmax_.data(), &squares[reach * columns]);
+    }
   }
   // a NaN or an infinity in V stays in the sums; only then is each value row looked at
   const bool all_finite =
@@ -324,6 +343,7 @@ struct VectorRung::Block {
     double most_bias[most_panel_rows] = {};
     bool shift_set[most_panel_rows] = {};
     bool all_set = false;
+    bool flushed = false;            ///< the part is in the total already
     bool bad[most_panel_rows] = {};  ///< saw an infinite or NaN bias
     KeyRange any, all;               ///< keys that some row, every row, can see by range
     std::vector<RowFacts> facts;
@@ -434,13 +454,15 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
   args.cap_lo = capped && constants_.w_hi < 0 ? -constants_.cap_lo : constants_.cap_lo;
   std::int64_t tiles = 0;
   const auto flush = [&](Block::Panel& panel) {
-    kernel.flush(panel.part.get(), panel.total.get(), dv4_ * height);
+    if (!panel.flushed) kernel.flush(panel.part.get(), panel.total.get(), dv4_ * height);
     for (std::int64_t r = 0; r < height; ++r) {
       panel.group_sum[r] += panel.state.sum[r];
       panel.state.sum[r] = 0;
     }
   };
+  const auto v_words = words_of(p.v.format());
   for (std::int64_t begin = span.begin; begin < span.end; begin += tile_keys, ++tiles) {
+    const bool group_ends = tiles % tiles_in_group == tiles_in_group - 1;
     const std::int64_t n = std::min(tile_keys, span.end - begin);
     for (std::int64_t j = 0; j < tile_keys; ++j) {
       double* k_row = plain.empty() ? nullptr : k_tile.get() + j * k_stride;
@@ -458,6 +480,11 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
           kernel.split(raw, d_, sigma_of(norm_bound(squares, static_cast<double>(d_))), k2_row + d_,
                        k2_row);
         }
+        if (v_words) {
+          kernel.convert_values(*v_words, p.v.row_bytes(begin + j), dv_,
+                                v_tile.get() + j * channel_group);
+          continue;  // channels from dv on stay zero
+        }
         load(p.v, begin + j, value.data());
       }
       for (std::int64_t c = 0; c < dv4_; c += channel_group) {
@@ -466,6 +493,7 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       }
     }
     for (Block::Panel& panel : block.panels) {
+      panel.flushed = false;
       if (begin >= panel.any.end || begin + n <= panel.any.begin) continue;
       const auto n_panel = static_cast<std::int64_t>(panel.rows.size());
       // --- what is visible of this tile
@@ -545,19 +573,22 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
           panel.all_set = panel.all_set && panel.shift_set[r];
         }
       }
-      const PanelState before = panel.state;
+      double sum_before[most_panel_rows], squares_before[most_panel_rows];
+      std::copy_n(panel.state.sum, height, sum_before);
+      std::copy_n(panel.state.squares, height, squares_before);
       kernel.weights(args, scores.get(), n, &panel.state);
       bool rescale = false;
       for (std::int64_t r = 0; r < n_panel; ++r) {
         rescale = rescale || panel.state.greatest[r] > panel.state.shift[r] + headroom_above_shift;
       }
       if (rescale) {
-        const PanelState after = panel.state;
-        panel.state = before;
+        std::copy_n(sum_before, height, panel.state.sum);
+        std::copy_n(squares_before, height, panel.state.squares);
         for (std::int64_t r = 0; r < n_panel; ++r) {
-          if (!(after.greatest[r] > before.shift[r] + headroom_above_shift)) continue;
-          const double shift = std::nearbyint(after.greatest[r]);
-          const int down = static_cast<int>(std::max(before.shift[r] - shift, -3000.0));
+          const double greatest_now = panel.state.greatest[r], shift_before = panel.state.shift[r];
+          if (!(greatest_now > shift_before + headroom_above_shift)) continue;
+          const double shift = std::nearbyint(greatest_now);
+          const int down = static_cast<int>(std::max(shift_before - shift, -3000.0));
           panel.state.shift[r] = shift;
           panel.state.sum[r] = std::ldexp(panel.state.sum[r], down);
           panel.group_sum[r] = std::ldexp(panel.group_sum[r], down);
@@ -572,19 +603,21 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
         make_scores();
         kernel.weights(args, scores.get(), n, &panel.state);
       }
-      kernel.values(scores.get(), v_tile.get(), dv4_, panel.part.get());
+      kernel.values(scores.get(), v_tile.get(), dv4_, panel.part.get(),
+                    group_ends ? panel.total.get() : nullptr);
+      panel.flushed = group_ends;
     }
-    if (tiles % tiles_in_group == tiles_in_group - 1) {
+    if (group_ends) {
       for (Block::Panel& panel : block.panels) flush(panel);
     }
   }
 
   // --- from sums to enclosures
-  const auto groups = static_cast<double>(tiles / tiles_in_group + 1);
-  const double gamma_l =
-      gamma(weight_chain + tile_keys / weight_chain + tiles_in_group + groups + 2);
+  const auto groups = static_cast<double>((tiles + tiles_in_group - 1) / tiles_in_group);
+  const double gamma_l = gamma((weight_chain - 1) + (tile_keys / weight_chain - 1) +
+                               (tiles_in_group - 1) + (groups - 1));
   const double gamma_o =
-      gamma(value_chain + tiles_in_group * (tile_keys / value_chain) + groups + 2);
+      gamma(value_chain + (tiles_in_group * (tile_keys / value_chain) - 1) + (groups - 1));
   const auto n_keys = static_cast<double>(span.end > span.begin ? span.end - span.begin : 0) + 8;
   const Buffer lo(dv4_ * height), hi(dv4_ * height), extra(dv4_ * height);
   for (Block::Panel& panel : block.panels) {
@@ -668,13 +701,22 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
     kernel.finish(panel.total.get(), dv_, l, l_error, l_bound, p_norm, relative, absolute,
                   vmax_.data(), v_norm_.data(), with_extra ? extra.get() : nullptr, lo.get(),
                   hi.get());
-    for (std::size_t r = 0; r < panel.rows.size(); ++r) {
-      if (out.kind[panel.places[r]] != RowKind::enclosed) continue;
-      const std::size_t to = panel.places[r] * static_cast<std::size_t>(dv_);
-      for (std::int64_t c = 0; c < dv_; ++c) {
-        const std::int64_t at = c * height + static_cast<std::int64_t>(r);
-        out.lo[to + static_cast<std::size_t>(c)] = lo.get()[at];
-        out.hi[to + static_cast<std::size_t>(c)] = hi.get()[at];
+    // transposed in squares of cache lines
+    constexpr std::int64_t line = 8;
+    for (std::int64_t first_r = 0; first_r < static_cast<std::int64_t>(panel.rows.size());
+         first_r += line) {
+      const auto last_r =
+          std::min<std::int64_t>(static_cast<std::int64_t>(panel.rows.size()), first_r + line);
+      for (std::int64_t first = 0; first < dv_; first += line) {
+        const std::int64_t last = std::min(dv_, first + line);
+        for (std::int64_t r = first_r; r < last_r; ++r) {
+          const std::size_t place = panel.places[static_cast<std::size_t>(r)];
+          if (out.kind[place] != RowKind::enclosed) continue;
+          double* to_lo = &out.lo[place * static_cast<std::size_t>(dv_)];
+          double* to_hi = &out.hi[place * static_cast<std::size_t>(dv_)];
+          for (std::int64_t c = first; c < last; ++c) to_lo[c] = lo.get()[c * height + r];
+          for (std::int64_t c = first; c < last; ++c) to_hi[c] = hi.get()[c * height + r];
+        }
       }
     }
   }

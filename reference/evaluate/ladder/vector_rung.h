@@ -56,6 +56,15 @@ class VectorRung {
     bool finite = true;
   };
   Reach reach(const Format& format, const double* x) const;
+  /// Of a key of keys(): its reach in quarter bits, and a bound of the norms of keys of that reach.
+  int key_reach(std::int64_t j) const { return key_reach_[static_cast<std::size_t>(j)]; }
+  double norm_of_reach(int quarters) const {
+    return reach_norm_[static_cast<std::size_t>(quarters)];
+  }
+  /// How many keys have that reach or more.
+  std::int64_t keys_of_reach(int quarters) const {
+    return reach_count_[static_cast<std::size_t>(quarters)];
+  }
 
   /// One row of an operand as doubles.
   void load(const Matrix& m, std::int64_t row, double* out) const;
@@ -74,6 +83,7 @@ class VectorRung {
   struct RowFacts;
   struct Block;
 
+  Reach reach(const Format& format, double squares, double least) const;
   void measure_keys(bool check_values);
   RowFacts facts_of(std::int64_t row, double* query) const;
 
@@ -84,6 +94,7 @@ class VectorRung {
   KeyRange keys_;  ///< union of the rows' ranges
   std::vector<std::uint8_t> bad_;
   double key_norm_ = 0;  ///< largest |k|
+  std::vector<std::uint8_t> key_reach_;
   // Keys by reach: quarter bits of |k| over the grid of its elements. At index a: of all keys of
   // reach a or more, how many, their largest norm, and the column norms of their values.
   std::vector<std::int64_t> reach_count_;
