@@ -19,6 +19,7 @@
 
 #include "bench/ladder/heads.h"
 #include "reference/evaluate/ladder/ladder.h"
+#include "reference/evaluate/ladder/pair_rung.h"
 #include "reference/evaluate/ladder/vector_rung.h"
 
 namespace headroom::bench {
@@ -100,15 +101,12 @@ void two_products(benchmark::State& state) {
     for (std::int64_t begin = 0; begin + tile_keys <= nk; begin += tile_keys) {
       for (std::int64_t j = 0; j < tile_keys; ++j) {
         k.convert(Words::bf16, head().k.row_bytes(begin + j), d, key.get() + j * stride);
-        k.convert(Words::bf16, head().v.row_bytes(begin + j), d, row.data());
-        for (std::int64_t c = 0; c < d; c += channel_group) {
-          std::copy_n(&row[static_cast<std::size_t>(c)], channel_group,
-                      value.get() + c * tile_keys + j * channel_group);
-        }
+        k.convert_values(Words::bf16, head().v.row_bytes(begin + j), d,
+                         value.get() + j * channel_group);
       }
       for (std::int64_t p = 0; p < panels; ++p) {
         k.scores(q.get() + p * d * height, key.get(), stride, d, scores.get());
-        k.values(scores.get(), value.get(), d, sums.get() + p * d * height);
+        k.values(scores.get(), value.get(), d, sums.get() + p * d * height, nullptr);
       }
     }
     benchmark::DoNotOptimize(sums.get()[0]);
@@ -120,25 +118,42 @@ void two_products(benchmark::State& state) {
 
 using Dgemm = void (*)(int, int, int, int, int, int, double, const double*, int, const double*, int,
                        double, double*, int);
-Dgemm openblas() {
-  static const Dgemm f = []() -> Dgemm {
-    unsetenv("OPENBLAS_CORETYPE");  // a wrong core type halves its speed
+struct OpenBlas {
+  Dgemm gemm = nullptr;
+  std::string core;
+};
+/// OpenBLAS falls back to an SSE2 kernel on a processor younger than itself, and the environment
+/// may name a core type of its own; either takes half its speed or more.
+const OpenBlas& openblas() {
+  static const OpenBlas blas = [] {
+    OpenBlas b;
+    unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
+    if (processor_has(InstructionSet::avx512)) {
+      setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+    } else if (processor_has(InstructionSet::avx2)) {
+      setenv("OPENBLAS_CORETYPE", "Haswell", 1);
+    }
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     for (const char* path :
          {"/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so",
           "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0", "libopenblas.so.0"}) {
       if (void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
-        return reinterpret_cast<Dgemm>(dlsym(library, "cblas_dgemm"));
+        b.gemm = reinterpret_cast<Dgemm>(dlsym(library, "cblas_dgemm"));
+        using CoreName = char* (*)();
+        const auto name = reinterpret_cast<CoreName>(dlsym(library, "openblas_get_corename"));
+        if (name != nullptr) b.core = name();
+        break;
       }
     }
-    return nullptr;
+    return b;
   }();
-  return f;
+  return blas;
 }
 void two_dgemms(benchmark::State& state) {
-  const Dgemm gemm = openblas();
+  const Dgemm gemm = openblas().gemm;
   if (gemm == nullptr) return state.SkipWithError("OpenBLAS not found");
+  state.SetLabel(openblas().core);
   static std::vector<double> s(static_cast<std::size_t>(nq * nk)),
       o(static_cast<std::size_t>(nq * d));
   const Doubles& x = doubles();
@@ -302,6 +317,22 @@ void mpfr_row(benchmark::State& state) {
   for (auto* y : {s, t, l, k}) mpfr_clear(y);
 }
 
+/// One row of the second rung, with one output: what an undecided element costs.
+void pair_row(benchmark::State& state, HeadKind kind, const Format& from) {
+  const NearestRounding nearest;
+  const AttentionProblem p = make_head(kind, from, 64, nk, d, 5);
+  const VectorRung rung(p, best_instruction_set());
+  std::int64_t row = 0;
+  PairWorkspace work;
+  for (auto _ : state) {
+    const PairRow pairs(p, rung, row, work);
+    const std::int64_t channel = row;
+    benchmark::DoNotOptimize(pairs.outputs({&channel, 1}, work));
+    row = (row + 1) % p.queries();
+  }
+  per_score(state, 1);
+}
+
 /// The whole ladder on one core: share of fallbacks, share of undecided elements.
 void ladder_case(benchmark::State& state, HeadKind kind, const Format& from, const Format& to) {
   const oneapi::tbb::global_control one(oneapi::tbb::global_control::max_allowed_parallelism, 1);
@@ -374,7 +405,7 @@ class RatioReporter : public benchmark::ConsoleReporter {
 
 void register_all() {
   const auto fast = [](benchmark::internal::Benchmark* b) {
-    b->Repetitions(9)->MinTime(0.05)->Unit(benchmark::kMillisecond)->ReportAggregatesOnly();
+    b->Repetitions(41)->MinTime(0.02)->Unit(benchmark::kMillisecond)->ReportAggregatesOnly();
   };
   const auto slow = [](benchmark::internal::Benchmark* b) {
     b->Iterations(1)->Repetitions(3)->Unit(benchmark::kMillisecond)->ReportAggregatesOnly();
@@ -399,6 +430,10 @@ void register_all() {
                                                     {"mean_one", HeadKind::mean_one}};
   for (const auto& [kind_name, kind] : kinds) {
     for (const Format* from : {&bf16, &fp16, &fp32}) {
+      benchmark::RegisterBenchmark(
+          fmt::format("pair_row_{}_{}", kind_name, from->name).c_str(),
+          [kind = kind, from](benchmark::State& s) { pair_row(s, kind, *from); })
+          ->Unit(benchmark::kMicrosecond);
       for (const Format* to : {&fp32, &bf16, &fp16}) {
         benchmark::RegisterBenchmark(
             fmt::format("ladder_{}_{}_to_{}", kind_name, from->name, to->name).c_str(),
