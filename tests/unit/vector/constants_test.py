@@ -91,7 +91,8 @@ def compare(root):
     c.equal("table size", 16, len(table))
 
     for name in ("exp2_tail_limit", "exp2_polynomial_error", "exp2_rounding_error",
-                 "exp2_argument_error", "exp2_table_error", "exp2_product_error",
+                 "exp2_argument_error", "exp2_scaled_argument_error", "exp2_table_error",
+                 "exp2_product_error",
                  "exp2_relative_error_bound"):
         c.equal(name, exp2[name], [sollya.get(name)])
     c.equal("exp2_reduced_limit", exp2["exp2_reduced_limit"],
@@ -140,6 +141,16 @@ def compare(root):
             ("unrounded_y = table_head + w;", r"const Double y = Simd::add\(table_head, w\);")):
         c.true(script, script in gappa_text)
         c.true(source, re.search(source, code))
+    # The same operations of many powers at once.
+    many = code[code.index("void exp2_of_scaled"):]
+    for source in (r"p\[i\] = Simd::set\(exp2_coefficients\[exp2_degree\]\)",
+                   r"for \(int n = exp2_degree - 1; n >= 0; --n\) {\s*"
+                   r"const Double c = Simd::set\(exp2_coefficients\[n\]\);\s*"
+                   r"each\(.*{ p\[i\] = Simd::fma\(p\[i\], r\[i\], c\); }\);",
+                   r"p\[i\] = Simd::mul\(r\[i\], p\[i\]\)",
+                   r"p\[i\] = Simd::fma\(head\[i\], p\[i\], tail\[i\]\)",
+                   r"p\[i\] = Simd::add\(head\[i\], p\[i\]\)"):
+        c.true("exp2_of_scaled: " + source, re.search(source, many))
 
     print(f"{c.count - c.failures} of {c.count} comparisons hold")
     return 1 if c.failures else 0
