@@ -9,20 +9,12 @@
 #include "reference/stabilizer/norm_rule.h"
 
 namespace headroom {
-namespace {
-
-/// What a norm's sum of squares starts at, so that it is not below the exact sum for the squares
-/// that underflow: n eta, eta the smallest normal of formats whose hardware flushes (FP32's range),
-/// else the smallest subnormal.
-double lost_squares(const Format& format, std::int64_t n) {
+double clis_alg1_initial_square(const Format& format, std::int64_t n) {
   const int eta = format.emin <= fp32.emin ? format.emin : format.least_exponent();
   return round_to(format, std::ldexp(static_cast<double>(n), eta), {.rounding = Rounding::upward});
 }
 
-/// Smallest number of the format not below (1 - u)^-(n + 6): what two computed norms of n channels
-/// and their product can lack. A square is rounded three times (its element twice, itself once)
-/// and then passes at most n sums; the root halves that and is rounded: (1 - u)^(n/2 + 2.5) a norm.
-double inflation(const Format& format, std::int64_t n) {
+double clis_alg1_inflation(const Format& format, std::int64_t n) {
   mpfr_t factor;
   mpfr_init2(factor, 128);
   mpfr_set_si_2exp(factor, -1, format.log2_unit_roundoff(), MPFR_RNDN);
@@ -34,16 +26,19 @@ double inflation(const Format& format, std::int64_t n) {
   return result;
 }
 
+namespace {
+
 /// C = min(floor(U_exp), ceil(U_acc - A) - 1), A = ceil(log2 N) + ceil(log2 max(1, max|V|)),
 /// U the log2 of the largest finite value of exp2's result and of the accumulators.
-/// BoundUp(q) = RU(RU(RU(||q|| kappa) F) |factor|), norms rounded to nearest, F = inflation().
+/// BoundUp(q) = RU(RU(RU(||q|| kappa) F) |factor|), norms rounded to nearest, F =
+/// clis_alg1_inflation().
 class ClisAlgorithm1Rule final : public NormRule {
  public:
   ClisAlgorithm1Rule(const Head& head, const KernelModel& kernel, const Operands& operands,
                      const StabilizerParameters& parameters)
       : NormRule(head, kernel, operands, parameters,
-                 lost_squares(kernel.stabilizer.norm, head.channels())),
-        inflation_(inflation(kernel.stabilizer.norm, head.channels())) {
+                 clis_alg1_initial_square(kernel.stabilizer.norm, head.channels())),
+        inflation_(clis_alg1_inflation(kernel.stabilizer.norm, head.channels())) {
     const double a =
         ceil_log2_count(head.keys()) + ceil_log2_at_least_one_or_nan(largest_value(head));
     // The largest finite number of a format lies strictly between 2^emax and 2^(emax + 1):

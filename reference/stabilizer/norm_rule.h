@@ -62,6 +62,16 @@ class NormRule : public Stabilizer {
 std::vector<double> sequential_key_mean(const Head& head, const KernelModel& kernel,
                                         const Operands& uncentred);
 
+/// clis-alg1: what a norm's sum of squares starts at, so that it is not below the exact sum for the
+/// squares that underflow: n eta, eta the smallest normal of formats whose hardware flushes (FP32's
+/// range), else the smallest subnormal.
+double clis_alg1_initial_square(const Format& format, std::int64_t n);
+/// clis-alg1: smallest number of the format not below (1 - u)^-(n + 6): what two computed norms of
+/// n channels and their product can lack. A square is rounded three times (its element twice,
+/// itself once) and then passes at most n sums; the root halves that and is rounded: (1 - u)^(n/2
+/// + 2.5) a norm.
+double clis_alg1_inflation(const Format& format, std::int64_t n);
+
 // One a file of the same name.
 std::unique_ptr<Stabilizer> make_clis(const Head& head, const KernelModel& kernel,
                                       const Operands& operands,
