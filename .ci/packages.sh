@@ -3,7 +3,7 @@
 build_packages=(
   g++ meson ninja-build pkgconf python3
   libmpfr-dev libgmp-dev libmpfi-dev libboost-dev libcgal-dev libtbb-dev
-  libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libssl-dev
+  libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libssl-dev zlib1g-dev
 )
 test_packages=(libgtest-dev libgmock-dev)
 lint_packages=(clang-format clang-tidy-16)

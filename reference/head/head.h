@@ -1,7 +1,9 @@
 // One attention head: what a verdict is about.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,8 @@
 
 namespace headroom {
 
+class TensorFile;
+
 /// One query head with its KV head. Shapes: q Nq x d, k Nk x d, v Nk x dv.
 struct Head {
   std::string id;      ///< `stem:prefix` + `h` or `b.h` (query head h, batch entry b)
@@ -19,6 +23,8 @@ struct Head {
   std::int64_t batch = 0;
   bool has_batch = false;
   std::int64_t query_head = 0, kv_head = 0;
+  /// The files of Q, K and V; none for a head that was made in memory.
+  std::array<std::shared_ptr<const TensorFile>, 3> files;
   std::string layout;  ///< "nd", "hnd", "bhnd", "bnhd"
 
   Matrix q, k, v;
@@ -45,6 +51,10 @@ struct Head {
   std::int64_t keys() const { return k.rows(); }
   std::int64_t channels() const { return q.columns(); }
   std::int64_t value_channels() const { return v.columns(); }
+
+  /// Throws InputError if one of the files changed since it was opened: to be called between the
+  /// last read of the head's numbers and the first word about them.
+  void require_unchanged() const;
 };
 
 }  // namespace headroom

@@ -452,6 +452,11 @@ std::vector<std::string> warn_of_misspelt(const TensorFile& file) {
 /// Tensors beside q, k and v whose names say that they change the scores, and misspelt settings.
 std::vector<std::string> warn_of_unread(const Triple& triple) {
   std::vector<std::string> warnings = warn_of_misspelt(*triple.files[0]);
+  for (const Tensor* tensor : triple.tensors) {
+    if (!tensor->was_void) continue;
+    warnings.push_back("tensor " + quoted_text(tensor->name) +
+                       " has words of no type (V2), read as bf16 on request");
+  }
   for (const char* name :
        {"mask", "attn_mask", "bias", "attn_bias", "alibi", "sink", "sinks", "softcap"}) {
     const std::string full = triple.prefix + name;
@@ -486,6 +491,7 @@ void add_heads(std::vector<Head>& heads, const Triple& triple, const LoadOptions
       if (!selection.takes_head(h)) continue;
       Head head;
       head.file = file.path();
+      head.files = triple.files;
       head.prefix = triple.prefix;
       head.batch = b;
       head.has_batch = has_batch;
@@ -562,7 +568,7 @@ std::vector<Head> load_heads(const std::string& path, const LoadOptions& options
     }
   }
   const Selection selection(options.heads);
-  const FilePtr file = TensorFile::open(path);
+  const FilePtr file = TensorFile::open(path, options.open);
   std::vector<Head> heads;
   std::vector<std::string> incomplete;
   for (const std::string& prefix : candidate_prefixes(*file, parts)) {
@@ -576,10 +582,13 @@ std::vector<Head> load_heads(const std::string& path, const LoadOptions& options
       triple.tensors[i] = file->find(name);
       const auto other = file->unusable().find(name);
       if (other != file->unusable().end()) {
-        unusable = fmt::format(
-            "{}: tensor {}: dtype {} is no operand format, expected F32, F16 or "
-            "BF16",
-            path_text(path), quoted_text(name), quoted_text(other->second.dtype));
+        unusable = fmt::format("{}: tensor {}: dtype {} is no operand format, expected {}",
+                               path_text(path), quoted_text(name), quoted_text(other->second.dtype),
+                               other->second.dtype.ends_with("V2")
+                                   ? "a type; bfloat16 saved by numpy is read with "
+                                     "--npy-v2 bf16"
+                               : file->is_npz() ? "'<f4' or '<f2'"
+                                                : "F32, F16, BF16, F8_E4M3 or F8_E5M2");
       }
       if (triple.tensors[i] != nullptr || other != file->unusable().end()) {
         ++present;
@@ -616,7 +625,8 @@ std::vector<Head> load_heads(const std::string& q_path, const std::string& k_pat
                              const std::string& v_path, const LoadOptions& options) {
   const Selection selection(options.heads);
   Triple triple;
-  triple.files = {TensorFile::open(q_path), TensorFile::open(k_path), TensorFile::open(v_path)};
+  triple.files = {TensorFile::open(q_path, options.open), TensorFile::open(k_path, options.open),
+                  TensorFile::open(v_path, options.open)};
   for (std::size_t i = 0; i < 3; ++i) {
     const TensorFile& file = *triple.files[i];
     if (file.tensors().size() != 1 || !file.unusable().empty()) {

@@ -25,9 +25,10 @@ struct LoadOptions {
   /// Format the kernel reads. A stored format that differs is an InputError unless `cast`.
   std::optional<Format> operand;
   bool cast = false;  ///< `--cast rne`
+  OpenOptions open;   ///< `--npy-v2 bf16`
 };
 
-/// The heads of one .safetensors file, in file order of prefixes, then b, then h.
+/// The heads of one .safetensors or .npz file, in file order of prefixes, then b, then h.
 ///
 /// Tensors are matched as triples `prefix + q|k|v`: rank 2 is [N,d], rank 3 [H,N,d], rank 4 what
 /// the layout names; query head h reads KV head h / (Hq / Hkv). Metadata keys read: `scale`,

@@ -1,18 +1,18 @@
 // The .npy reader. Source: NEP 1 and numpy.lib.format: magic, version, header length (2 bytes in
 // version 1, 4 in 2 and 3), a Python dict literal with exactly descr, fortran_order and shape.
-#include <cstring>
+#include "reference/head/npy.h"
+
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "reference/head/tensor_file.h"
 #include "reference/input_error.h"
 
 namespace headroom {
 
-void parse_npy(TensorFile& file);
+void parse_npy(TensorFile& file, const OpenOptions& options);
 
 namespace {
 
@@ -38,10 +38,7 @@ class HeaderParser {
       const std::string key = string("a key");
       expect(':');
       if (key == "descr" && !std::exchange(has_descr, true)) {
-        if (peek() == '[') {
-          fail("structured dtype, expected '<f2' or '<f4'");
-        }
-        header.descr = string("a dtype");
+        header.descr = peek() == '[' ? list() : string("a dtype");
       } else if (key == "fortran_order" && !std::exchange(has_order, true)) {
         header.fortran_order = boolean();
       } else if (key == "shape" && !std::exchange(has_shape, true)) {
@@ -99,6 +96,25 @@ class HeaderParser {
     }
     return std::string(text_.substr(begin, at_++ - begin));
   }
+  /// The text of a structured dtype: brackets that match, outside strings.
+  std::string list() {
+    const std::size_t begin = at_;
+    int depth = 0;
+    do {
+      const char c = peek();
+      if (c == '\'' || c == '"') {
+        string("a string");
+        continue;
+      }
+      if (at_ >= text_.size() || c == '{' || c == '}') {
+        fail(fmt::format("unterminated list at byte {}", begin));
+      }
+      if (c == '[' || c == '(') ++depth;
+      if (c == ']' || c == ')') --depth;
+      ++at_;
+    } while (depth > 0);
+    return std::string(text_.substr(begin, at_ - begin));
+  }
   bool boolean() {
     skip_space();
     for (const auto& [word, value] : {std::pair<std::string_view, bool>{"True", true},
@@ -146,34 +162,61 @@ class HeaderParser {
   std::size_t at_ = 0;
 };
 
-const Format& operand_of(const std::string& where, const std::string& descr) {
-  if (descr == "<f4") return fp32;
-  if (descr == "<f2") return fp16;
-  const auto fail = [&](const std::string& what) {
-    throw InputError(fmt::format("{}: dtype {}: {}", where, quoted_text(descr), what));
-  };
+/// The operand format of a dtype, or nullptr and why there is none.
+const Format* operand_of(const std::string& descr, const OpenOptions& options,
+                         std::string& refusal) {
+  if (descr == "<f4") return &fp32;
+  if (descr == "<f2") return &fp16;
   const char order = descr.empty() ? '\0' : descr[0];
   const bool ordered = order == '<' || order == '>' || order == '|' || order == '=';
   const std::string kind = descr.substr(ordered ? 1 : 0);
-  if (kind.starts_with('V')) {
-    fail(kind == "V2" ? "void of 2 bytes: bfloat16 saved by numpy loses its type; save it as "
-                        ".safetensors"
-                      : "void: the type was lost on saving; save it as .safetensors");
+  if (options.v2_is_bf16 && kind == "V2" && order != '>' && order != '=') return &bf16;
+  refusal = fmt::format("dtype {}: ", quoted_text(descr));
+  if (descr.starts_with('[')) {
+    refusal += "structured dtype, expected '<f2' or '<f4'";
+  } else if (kind.starts_with('V')) {
+    refusal += kind == "V2" ? "void of 2 bytes: bfloat16 saved by numpy loses its type; save it as "
+                              ".safetensors, or say --npy-v2 bf16"
+                            : "void: the type was lost on saving; save it as .safetensors";
+  } else if (order == '>') {
+    refusal += "big-endian, expected little-endian '<f2' or '<f4'";
+  } else if (kind == "f1") {
+    refusal += "an 8-bit float, which .npy has no name for; save it as .safetensors";
+  } else if (kind == "f8") {
+    refusal += "float64 is no operand format; expected '<f2' or '<f4'";
+  } else if (kind == "O") {
+    refusal += "pickled Python objects are never read; expected '<f2' or '<f4'";
+  } else {
+    refusal += "no operand format; expected '<f2' or '<f4'";
   }
-  if (order == '>') fail("big-endian, expected little-endian '<f2' or '<f4'");
-  if (kind == "f1") fail("an 8-bit float, no operand format; expected '<f2' or '<f4'");
-  if (kind == "f8") fail("float64 is no operand format; expected '<f2' or '<f4'");
-  if (kind == "O") fail("pickled Python objects are never read; expected '<f2' or '<f4'");
-  fail("no operand format; expected '<f2' or '<f4'");
-  return fp32;  // not reached
+  return nullptr;
+}
+
+/// Bytes of an element, or nothing for a dtype of no known width.
+std::optional<std::int64_t> width_of(std::string_view descr) {
+  if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != std::string_view::npos) {
+    descr.remove_prefix(1);
+  }
+  if (descr.size() < 2 || std::string_view("biufcV").find(descr[0]) == std::string_view::npos) {
+    return std::nullopt;
+  }
+  std::int64_t width = 0;
+  for (const char c : descr.substr(1)) {
+    if (c < '0' || c > '9' || width > 100000) return std::nullopt;
+    width = 10 * width + (c - '0');
+  }
+  return width;
 }
 
 }  // namespace
 
-void parse_npy(TensorFile& file) {
-  const std::string where = path_text(file.path_);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(file.map_);
-  if (file.size_ < 10) throw InputError(where + ": npy header is truncated");
+NpyArray read_npy(const std::string& where, std::span<const std::byte> file,
+                  const OpenOptions& options) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(file.data());
+  if (file.size() < 10) throw InputError(where + ": npy header is truncated");
+  if (std::string_view(reinterpret_cast<const char*>(bytes), 6) != "\x93NUMPY") {
+    throw InputError(where + ": does not begin with \\x93NUMPY, expected .npy");
+  }
   const int major = bytes[6];
   const int minor = bytes[7];
   if (major < 1 || major > 3 || minor != 0) {
@@ -183,7 +226,7 @@ void parse_npy(TensorFile& file) {
   std::size_t header_at = 10;
   std::uint64_t header_bytes = bytes[8] | static_cast<unsigned>(bytes[9]) << 8U;
   if (major > 1) {
-    if (file.size_ < 12) throw InputError(where + ": npy header is truncated");
+    if (file.size() < 12) throw InputError(where + ": npy header is truncated");
     header_bytes |=
         static_cast<std::uint64_t>(bytes[10]) << 16U | static_cast<std::uint64_t>(bytes[11]) << 24U;
     header_at = 12;
@@ -192,42 +235,59 @@ void parse_npy(TensorFile& file) {
     throw InputError(fmt::format("{}: npy header length {} exceeds the limit of {} bytes", where,
                                  header_bytes, max_header_bytes));
   }
-  if (header_bytes > file.size_ - header_at) {
+  if (header_bytes > file.size() - header_at) {
     throw InputError(
         fmt::format("{}: npy header length {} exceeds the {} bytes that follow "
                     "(truncated file?)",
-                    where, header_bytes, file.size_ - header_at));
+                    where, header_bytes, file.size() - header_at));
   }
   Header header =
       HeaderParser(where,
                    std::string_view(reinterpret_cast<const char*>(bytes) + header_at, header_bytes))
           .parse();
-  const Format& format = operand_of(where, header.descr);
-  if (header.fortran_order && header.shape.size() > 1) {
+  NpyArray array;
+  array.operand = operand_of(header.descr, options, array.refusal);
+  if (array.operand != nullptr && header.fortran_order && header.shape.size() > 1) {
     throw InputError(
         fmt::format("{}: fortran_order is True for shape {}, expected C order "
                     "(numpy.ascontiguousarray before saving)",
                     where, shape_text(header.shape)));
   }
-  std::int64_t needed = format.storage_bytes();
+  array.data = file.subspan(header_at + header_bytes);
+  array.descr = std::move(header.descr);
+  array.shape = std::move(header.shape);
+  if (array.operand != nullptr) check_extent(where, array);
+  return array;
+}
+
+void check_extent(const std::string& where, const NpyArray& array) {
+  const std::optional<std::int64_t> width = width_of(array.descr);
+  if (!width) return;
+  std::int64_t needed = *width;
   bool empty = false;
-  for (const std::int64_t n : header.shape) {
+  for (const std::int64_t n : array.shape) {
     if (n == 0) {
       empty = true;
     } else if (__builtin_mul_overflow(needed, n, &needed)) {
       throw InputError(
-          fmt::format("{}: shape {} has 2^63 bytes or more", where, shape_text(header.shape)));
+          fmt::format("{}: shape {} has 2^63 bytes or more", where, shape_text(array.shape)));
     }
   }
   if (empty) needed = 0;
-  const auto found = static_cast<std::int64_t>(file.size_ - header_at - header_bytes);
+  const auto found = static_cast<std::int64_t>(array.data.size());
   if (found != needed) {
     throw InputError(fmt::format("{}: shape {} of dtype '{}' needs {} bytes of data, found {} ({})",
-                                 where, shape_text(header.shape), header.descr, needed, found,
+                                 where, shape_text(array.shape), array.descr, needed, found,
                                  found < needed ? "truncated file" : "trailing bytes"));
   }
-  file.tensors_.push_back(
-      {file.stem_, format, std::move(header.shape), file.map_ + header_at + header_bytes, needed});
+}
+
+void parse_npy(TensorFile& file, const OpenOptions& options) {
+  const std::string where = path_text(file.path_);
+  NpyArray array = read_npy(where, {file.map_.data(), file.map_.size()}, options);
+  if (array.operand == nullptr) throw InputError(where + ": " + array.refusal);
+  file.tensors_.push_back({file.stem_, *array.operand, std::move(array.shape), array.data.data(),
+                           static_cast<std::int64_t>(array.data.size()), array.was_void()});
 }
 
 }  // namespace headroom

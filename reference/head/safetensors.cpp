@@ -23,6 +23,10 @@ namespace {
 // The cap of the format's own reader: bounds what is spent on a hostile header.
 constexpr std::uint64_t max_header_bytes = 100'000'000;
 constexpr std::size_t max_rank = 64;
+// A tensor costs several times its header text, a key of the metadata up to 30 times: these keep
+// the most hostile header of that size below 1 GiB.
+constexpr std::size_t max_tensors = 1 << 20;
+constexpr std::size_t max_metadata_keys = 1 << 16;
 
 struct Dtype {
   std::string_view name;
@@ -30,14 +34,16 @@ struct Dtype {
   const Format* operand;  ///< nullptr: extent known, but not an operand
 };
 
+// F8_E4M3 is the one without infinity (OCP, "E4M3FN"); what ends in FNUZ has a name of its own.
 constexpr Dtype dtypes[] = {
-    {"F32", 32, &fp32},      {"F16", 16, &fp16},      {"BF16", 16, &bf16},
-    {"F64", 64, nullptr},    {"I64", 64, nullptr},    {"U64", 64, nullptr},
-    {"I32", 32, nullptr},    {"U32", 32, nullptr},    {"I16", 16, nullptr},
-    {"U16", 16, nullptr},    {"I8", 8, nullptr},      {"U8", 8, nullptr},
-    {"BOOL", 8, nullptr},    {"F8_E5M2", 8, nullptr}, {"F8_E4M3", 8, nullptr},
-    {"F8_E8M0", 8, nullptr}, {"F6_E2M3", 6, nullptr}, {"F6_E3M2", 6, nullptr},
-    {"F4", 4, nullptr},      {"C64", 64, nullptr},
+    {"F32", 32, &fp32},      {"F16", 16, &fp16},          {"BF16", 16, &bf16},
+    {"F8_E5M2", 8, &e5m2},   {"F8_E4M3", 8, &e4m3fn},     {"F64", 64, nullptr},
+    {"I64", 64, nullptr},    {"U64", 64, nullptr},        {"I32", 32, nullptr},
+    {"U32", 32, nullptr},    {"I16", 16, nullptr},        {"U16", 16, nullptr},
+    {"I8", 8, nullptr},      {"U8", 8, nullptr},          {"BOOL", 8, nullptr},
+    {"F8_E8M0", 8, nullptr}, {"F8_E4M3FNUZ", 8, nullptr}, {"F8_E5M2FNUZ", 8, nullptr},
+    {"F6_E2M3", 6, nullptr}, {"F6_E3M2", 6, nullptr},     {"F4", 4, nullptr},
+    {"C64", 64, nullptr},
 };
 
 const Dtype* find_dtype(std::string_view name) {
@@ -68,8 +74,13 @@ class HeaderReader : public StrictJson {
   void on_key(const std::string& key) override {
     if (depth() == 1) {
       in_metadata_ = key == "__metadata__";
-      if (!in_metadata_) entries.push_back({key, {}, {}, {}});
+      if (in_metadata_) return;
+      if (entries.size() >= max_tensors) fail(fmt::format("more than {} tensors", max_tensors));
+      entries.push_back({key, {}, {}, {}});
     } else if (in_metadata_) {
+      if (metadata.size() >= max_metadata_keys) {
+        fail(fmt::format("more than {} keys of __metadata__", max_metadata_keys));
+      }
       metadata_key_ = key;
     } else if (key == "dtype") {
       field_ = Field::dtype;
@@ -192,34 +203,34 @@ std::optional<std::int64_t> extent(const std::vector<std::int64_t>& shape, std::
 
 void parse_safetensors(TensorFile& file) {
   const std::string where = path_text(file.path_);
-  if (file.size_ < 8) {
+  if (file.map_.size() < 8) {
     throw InputError(
         fmt::format("{}: {} bytes, expected at least the 8 of a safetensors header "
                     "length",
-                    where, file.size_));
+                    where, file.map_.size()));
   }
   std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, file.map_, 8);  // little-endian, as is the host
+  std::memcpy(&header_bytes, file.map_.data(), 8);  // little-endian, as is the host
   if (header_bytes > max_header_bytes) {
     throw InputError(
         fmt::format("{}: header length {} exceeds the limit of {} bytes (not a "
                     "safetensors file?)",
                     where, header_bytes, max_header_bytes));
   }
-  if (header_bytes > file.size_ - 8) {
+  if (header_bytes > file.map_.size() - 8) {
     throw InputError(
         fmt::format("{}: header length {} exceeds the {} bytes that follow (truncated, "
                     "or not a safetensors file)",
-                    where, header_bytes, file.size_ - 8));
+                    where, header_bytes, file.map_.size() - 8));
   }
-  const std::string_view header(reinterpret_cast<const char*>(file.map_) + 8, header_bytes);
+  const std::string_view header(reinterpret_cast<const char*>(file.map_.data()) + 8, header_bytes);
   if (!header.starts_with('{')) {
     throw InputError(where + ": header does not begin with '{' (not a safetensors file?)");
   }
   HeaderReader reader(file.path_);
   reader.read(header);
 
-  const std::int64_t data_bytes = static_cast<std::int64_t>(file.size_ - 8 - header_bytes);
+  const std::int64_t data_bytes = static_cast<std::int64_t>(file.map_.size() - 8 - header_bytes);
   for (const Entry& entry : reader.entries) {
     const std::int64_t begin = (*entry.offsets)[0];
     const std::int64_t end = (*entry.offsets)[1];
@@ -263,15 +274,17 @@ void parse_safetensors(TensorFile& file) {
                                  data_bytes - expected, expected));
   }
 
-  const std::byte* data = file.map_ + 8 + header_bytes;
+  const std::byte* data = file.map_.data() + 8 + header_bytes;
   for (Entry& entry : reader.entries) {
     const Dtype* dtype = find_dtype(*entry.dtype);
+    const std::int64_t begin = (*entry.offsets)[0];
+    const std::int64_t bytes = (*entry.offsets)[1] - begin;
     if (dtype == nullptr || dtype->operand == nullptr) {
-      file.unusable_.emplace(entry.name, UnusableTensor{*entry.dtype, *std::move(entry.shape)});
+      file.unusable_.emplace(
+          entry.name, UnusableTensor{*entry.dtype, *std::move(entry.shape), data + begin, bytes});
     } else {
-      const std::int64_t begin = (*entry.offsets)[0];
-      file.tensors_.push_back({entry.name, *dtype->operand, *std::move(entry.shape), data + begin,
-                               (*entry.offsets)[1] - begin});
+      file.tensors_.push_back(
+          {entry.name, *dtype->operand, *std::move(entry.shape), data + begin, bytes});
     }
   }
   file.metadata_ = std::move(reader.metadata);

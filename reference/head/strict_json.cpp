@@ -1,5 +1,7 @@
 #include "reference/head/strict_json.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "reference/head/tensor_file.h"
@@ -62,7 +64,13 @@ bool StrictJson::number_unsigned(number_unsigned_t value) {
 }
 
 bool StrictJson::number_float(number_float_t /*value*/, const string_t& text) {
-  on_scalar({.kind = JsonScalar::Kind::real, .boolean = false, .natural = 0, .text = text});
+  // the parser puts the decimal point of the C locale into the text it gives: back to JSON's own
+  std::string written = text;
+  for (char& c : written) {
+    if (std::string_view("0123456789+-eE").find(c) == std::string_view::npos) c = '.';
+  }
+  on_scalar(
+      {.kind = JsonScalar::Kind::real, .boolean = false, .natural = 0, .text = std::move(written)});
   return true;
 }
 

@@ -1,30 +1,28 @@
 #include "reference/head/tensor_file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "reference/head/small_file.h"
 #include "reference/head/strict_json.h"
 #include "reference/input_error.h"
 
 namespace headroom {
 
 void parse_safetensors(TensorFile& file);
-void parse_npy(TensorFile& file);
+void parse_npy(TensorFile& file, const OpenOptions& options);
+void parse_npz(TensorFile& file, const OpenOptions& options);
 
 namespace {
 
-constexpr std::size_t max_sidecar_bytes = std::size_t{64} << 20;
+constexpr std::size_t max_sidecar_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_listed_tensors = 20;
 // What load_heads reads: a nested value under one of these must not be skipped in silence.
 constexpr std::array<std::string_view, 5> meaningful_keys = {"scale", "causal", "mask", "layout",
@@ -35,65 +33,6 @@ bool is_meaningful(std::string_view key) {
     if (known == key) return true;
   }
   return false;
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-/// Opens a regular file for reading; O_NONBLOCK so that a FIFO without a writer does not block.
-Descriptor open_regular(const std::string& path, struct stat& status) {
-  if (path.find('\0') != std::string::npos) {
-    throw InputError(path_text(path) + ": a path cannot hold a NUL byte");
-  }
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) {
-    throw InputError(fmt::format("{}: cannot open: {}", path_text(path), std::strerror(errno)));
-  }
-  Descriptor descriptor(fd);
-  if (::fstat(fd, &status) != 0) {
-    throw InputError(fmt::format("{}: cannot stat: {}", path_text(path), std::strerror(errno)));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    throw InputError(fmt::format("{}: is {}, expected a regular file", path_text(path),
-                                 S_ISDIR(status.st_mode)    ? "a directory"
-                                 : S_ISFIFO(status.st_mode) ? "a FIFO"
-                                                            : "a device or socket"));
-  }
-  return descriptor;
-}
-
-std::string read_small_file(const std::string& path, std::size_t max_bytes) {
-  struct stat status {};
-  const Descriptor file = open_regular(path, status);
-  if (static_cast<std::uint64_t>(status.st_size) > max_bytes) {
-    throw InputError(fmt::format("{}: {} bytes, expected at most {}", path_text(path),
-                                 status.st_size, max_bytes));
-  }
-  std::string text;
-  std::array<char, 65536> buffer;
-  while (true) {
-    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      throw InputError(fmt::format("{}: cannot read: {}", path_text(path), std::strerror(errno)));
-    }
-    if (got == 0) return text;
-    text.append(buffer.data(), static_cast<std::size_t>(got));
-    if (text.size() > max_bytes) {
-      throw InputError(fmt::format("{}: expected at most {} bytes", path_text(path), max_bytes));
-    }
-  }
 }
 
 /// Keeps the top-level scalars of a JSON object as text.
@@ -163,7 +102,8 @@ std::string quoted_text(std::string_view text) {
   return "'" + path_text(text.substr(0, end)) + "...'";
 }
 
-std::shared_ptr<const TensorFile> TensorFile::open(const std::string& path) {
+std::shared_ptr<const TensorFile> TensorFile::open(const std::string& path,
+                                                   const OpenOptions& options) {
   struct stat status {};
   const Descriptor descriptor = open_regular(path, status);
   if (status.st_size == 0) throw InputError(path_text(path) + ": is empty, expected tensors");
@@ -171,21 +111,17 @@ std::shared_ptr<const TensorFile> TensorFile::open(const std::string& path) {
   const std::shared_ptr<TensorFile> file(new TensorFile);
   file->path_ = path;
   file->stem_ = std::filesystem::path(path).stem().string();
-  file->size_ = static_cast<std::size_t>(status.st_size);
   file->identity_ = {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
                      status.st_mtim.tv_nsec};
-  void* map = ::mmap(nullptr, file->size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
-  if (map == MAP_FAILED) {
-    throw InputError(fmt::format("{}: cannot map: {}", path_text(path), std::strerror(errno)));
-  }
-  file->map_ = static_cast<const std::byte*>(map);
+  file->map_ =
+      MappedFile(descriptor.get(), static_cast<std::size_t>(status.st_size), path_text(path));
 
-  const std::string_view head(static_cast<const char*>(map), std::min<std::size_t>(6, file->size_));
+  const std::string_view head(reinterpret_cast<const char*>(file->map_.data()),
+                              std::min<std::size_t>(6, file->map_.size()));
   if (head == "\x93NUMPY") {
-    parse_npy(*file);
-  } else if (head.starts_with("PK\x03\x04")) {
-    throw InputError(path_text(path) +
-                     ": is a zip archive (.npz or a PyTorch file), expected .safetensors or .npy");
+    parse_npy(*file, options);
+  } else if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) {
+    parse_npz(*file, options);
   } else if (std::filesystem::path(path).extension() == ".npy") {
     throw InputError(path_text(path) + ": does not begin with \\x93NUMPY, expected a .npy file");
   } else {
@@ -196,10 +132,6 @@ std::shared_ptr<const TensorFile> TensorFile::open(const std::string& path) {
   }
   file->read_sidecar();
   return file;
-}
-
-TensorFile::~TensorFile() {
-  if (map_ != nullptr) ::munmap(const_cast<std::byte*>(map_), size_);
 }
 
 const Tensor* TensorFile::find(const std::string& name) const {

@@ -1,4 +1,4 @@
-// Tensors in files: .safetensors and .npy (v1-v3), mapped without copying.
+// Tensors in files: .safetensors, .npy (v1-v3) and .npz, mapped without copying where stored.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reference/format/format.h"
+#include "reference/head/mapped_file.h"
 
 namespace headroom {
 
@@ -21,34 +22,54 @@ struct Tensor {
   std::vector<std::int64_t> shape;
   const std::byte* data = nullptr;  ///< owned by the TensorFile
   std::int64_t bytes = 0;
+  bool was_void = false;  ///< the file gives no type; read as bf16 on request
 };
 
 /// A tensor that is listed but cannot be an operand.
 struct UnusableTensor {
-  std::string dtype;  ///< as the file spells it, e.g. "F64", "I32", "F8_E4M3"
+  std::string dtype;  ///< as the file spells it, e.g. "F64", "BOOL", "<i4"
   std::vector<std::int64_t> shape;
+  /// Its bytes, owned by the TensorFile. The extent fits the shape only where the dtype's width is
+  /// known to the reader.
+  const std::byte* data = nullptr;
+  std::int64_t bytes = 0;
 };
 
-/// A read-only mapped tensor file. Everything the header says is validated on opening; tensor data
-/// is not read. Not copyable; tensors point into it.
+/// What a file cannot say of itself.
+struct OpenOptions {
+  /// numpy saves bfloat16 as `V2`, two bytes of no type: read those as bf16. Any other type of two
+  /// bytes would be misread, so this is never guessed.
+  bool v2_is_bf16 = false;
+};
+
+/// A read-only tensor file. Everything the header says is validated on opening. Not copyable;
+/// tensors point into it.
 ///
 /// * .safetensors: header size (at most 100 MB, as in the format's own reader), JSON (duplicate
 ///   keys refused), dtypes, shapes, offsets without gaps or overlaps, alignment not assumed.
-///   Tensors of dtypes that are no operand format (integers, bool, F64, 8-bit) are listed by
+///   Operands are F32, F16, BF16, F8_E4M3 and F8_E5M2. Tensors of other dtypes are listed by
 ///   `unusable()`; their extents are checked all the same where the dtype's width is known.
-/// * .npy versions 1, 2, 3: '<f2', '<f4' in C order. A big-endian, Fortran-ordered, structured or
-///   void dtype is an InputError that says so; the single tensor is named after the file's stem.
+/// * .npy versions 1, 2, 3: '<f2', '<f4' in C order, and 'V2' on request. A big-endian,
+///   Fortran-ordered, structured or void dtype is an InputError that says so; .npy has no FP8. The
+///   single tensor is named after the file's stem.
+/// * .npz: a zip archive of .npy members, each a tensor of the member's name. Stored members are
+///   mapped where they lie, deflated ones are inflated into a temporary file without a name
+///   (TMPDIR), max_inflated_bytes in all; checksums are verified on opening. A member whose dtype
+///   is no operand format is listed by `unusable()`.
 ///
-/// The content decides which of the two a file is, not its name. The mapping is private but not a
-/// snapshot: a file that is rewritten in place while mapped changes under the reader, and reading
-/// past a truncation raises SIGBUS. Programs that publish a verdict call `require_unchanged`.
+/// Tensor data of the first two are not read on opening. The content decides which of the three a
+/// file is, not its name. The mapping is private but not a snapshot: a file that is rewritten in
+/// place while mapped changes under the reader, and reading past a truncation raises SIGBUS
+/// (`exit_on_truncation`). Programs that publish a verdict call `require_unchanged`.
 class TensorFile {
  public:
   /// Throws InputError (one line, names the file) on anything malformed or unreadable: only regular
   /// files are opened, so that no FIFO or device can block or lie about its size.
-  static std::shared_ptr<const TensorFile> open(const std::string& path);
+  static std::shared_ptr<const TensorFile> open(const std::string& path,
+                                                const OpenOptions& options = {});
 
   const std::string& path() const { return path_; }
+  bool is_npz() const { return is_npz_; }
   /// File name without folder and extension.
   const std::string& stem() const { return stem_; }
   /// Operand tensors in the order of the file's header.
@@ -74,14 +95,14 @@ class TensorFile {
   /// or if the path now names another file.
   void require_unchanged() const;
 
-  ~TensorFile();
   TensorFile(const TensorFile&) = delete;
   TensorFile& operator=(const TensorFile&) = delete;
 
  private:
   TensorFile() = default;
   friend void parse_safetensors(TensorFile& file);
-  friend void parse_npy(TensorFile& file);
+  friend void parse_npy(TensorFile& file, const OpenOptions& options);
+  friend void parse_npz(TensorFile& file, const OpenOptions& options);
   void read_sidecar();
 
   struct Identity {
@@ -91,8 +112,9 @@ class TensorFile {
   };
 
   std::string path_, stem_, sidecar_path_;
-  const std::byte* map_ = nullptr;
-  std::size_t size_ = 0;
+  bool is_npz_ = false;
+  MappedFile map_;
+  MappedFile inflated_;  // members of a .npz that do not lie in it as they are
   Identity identity_;
   std::vector<Tensor> tensors_;
   std::map<std::string, std::size_t> index_;
@@ -100,6 +122,9 @@ class TensorFile {
   std::map<std::string, std::string> metadata_;
   std::set<std::string> sidecar_keys_;
 };
+
+/// Deflated members of one .npz hold at most this many bytes in all; stored ones are not limited.
+inline constexpr std::int64_t max_inflated_bytes = std::int64_t{8} << 30;
 
 /// "[4,1024,64]".
 std::string shape_text(const std::vector<std::int64_t>& shape);

@@ -29,24 +29,24 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   throw InputError(fmt::format("{}: cannot {}: {}", path_text(path), what, std::strerror(errno)));
 }
 
-/// The temporary file: removed unless it was renamed.
+/// The temporary file. It has no name until it is whole, where the file system can do that, so that
+/// a process that is killed leaves nothing; else a name that is removed unless it was renamed.
 class Temporary {
  public:
-  explicit Temporary(const std::filesystem::path& target) : target_(target.string()) {
-    static std::atomic<unsigned> counter{0};
-    const std::string folder = target.parent_path().empty() ? "." : target.parent_path().string();
-    // a name left by another process is skipped, never reused: O_EXCL; the mode obeys the umask
-    for (int attempt = 0; attempt < 1000; ++attempt) {
-      path_ = fmt::format("{}/.headroom-{}-{}.tmp", folder, ::getpid(), counter++);
+  explicit Temporary(const std::filesystem::path& target)
+      : target_(target.string()),
+        folder_(target.parent_path().empty() ? "." : target.parent_path().string()) {
+    fd_ = ::open(folder_.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (fd_ >= 0 && ::access(link_source().c_str(), F_OK) != 0) ::close(std::exchange(fd_, -1));
+    if (fd_ >= 0) return;
+    take_name([this] {
       fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (fd_ >= 0 || errno != EEXIST) break;
-    }
-    if (fd_ < 0) fail(target_, "create a file beside it");
-    folder_ = folder;
+      return fd_ >= 0;
+    });
   }
   ~Temporary() {
     if (fd_ >= 0) ::close(fd_);
-    if (!renamed_) ::unlink(path_.c_str());
+    if (!path_.empty() && !renamed_) ::unlink(path_.c_str());
   }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
@@ -59,9 +59,18 @@ class Temporary {
       bytes.remove_prefix(static_cast<std::size_t>(wrote));
     }
   }
-  void publish() {
+  /// All bytes are on the disk, under some name beside the target.
+  void finish() {
     if (::fsync(fd_) != 0) fail(target_, "write");
+    if (path_.empty()) {
+      take_name([this] {
+        return ::linkat(AT_FDCWD, link_source().c_str(), AT_FDCWD, path_.c_str(),
+                        AT_SYMLINK_FOLLOW) == 0;
+      });
+    }
     if (::close(std::exchange(fd_, -1)) != 0) fail(target_, "write");
+  }
+  void publish() {
     if (::rename(path_.c_str(), target_.c_str()) != 0) fail(target_, "rename to it");
     renamed_ = true;
     // the file is complete either way; a folder that cannot be synced is no failure of it
@@ -73,12 +82,29 @@ class Temporary {
   }
 
  private:
+  std::string link_source() const { return fmt::format("/proc/self/fd/{}", fd_); }
+
+  /// Tries names until `make` takes one; the mode obeys the umask. A name left by another process
+  /// is skipped, never reused.
+  template <class Make>
+  void take_name(Make make) {
+    static std::atomic<unsigned> counter{0};
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      path_ = fmt::format("{}/.headroom-{}-{}.tmp", folder_, ::getpid(), counter++);
+      if (make()) return;
+      if (errno != EEXIST) break;
+    }
+    path_.clear();
+    fail(target_, "create a file beside it");
+  }
+
   std::string target_, path_, folder_;
   int fd_ = -1;
   bool renamed_ = false;
 };
 
-void write_all(const std::string& path, const std::vector<std::string_view>& parts) {
+/// Where the bytes go: `path` itself, or what a symbolic link there points to.
+std::filesystem::path checked_target(const std::string& path) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     throw InputError(quoted_text(path) + ": is no path to write to");
   }
@@ -92,8 +118,13 @@ void write_all(const std::string& path, const std::vector<std::string_view>& par
     const std::filesystem::path resolved = std::filesystem::canonical(target, error);
     if (!error) target = resolved;
   }
-  Temporary temporary(target);
+  return target;
+}
+
+void write_all(const std::string& path, const std::vector<std::string_view>& parts) {
+  Temporary temporary(checked_target(path));
   for (const std::string_view part : parts) temporary.write(part);
+  temporary.finish();
   temporary.publish();
 }
 
@@ -101,14 +132,26 @@ std::string_view dtype_of(const Format& format) {
   if (format == fp32) return "F32";
   if (format == fp16) return "F16";
   if (format == bf16) return "BF16";
+  if (format == e4m3fn) return "F8_E4M3";
+  if (format == e5m2) return "F8_E5M2";
   throw std::invalid_argument("TensorWriter: " + std::string(format.name) +
-                              " has no dtype, expected fp32, fp16 or bf16");
+                              " has no dtype, expected fp32, fp16, bf16, e4m3fn or e5m2");
 }
 
 }  // namespace
 
 void atomic_write_file(const std::string& path, std::string_view bytes) {
   write_all(path, {bytes});
+}
+
+void atomic_write_files(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::vector<std::unique_ptr<Temporary>> temporaries;
+  for (const auto& [path, bytes] : files) {
+    temporaries.push_back(std::make_unique<Temporary>(checked_target(path)));
+    temporaries.back()->write(bytes);
+    temporaries.back()->finish();
+  }
+  for (const auto& temporary : temporaries) temporary->publish();
 }
 
 void TensorWriter::add(const std::string& name, const Format& format,
@@ -189,7 +232,9 @@ void TensorWriter::write_npy(const std::string& name, const std::string& path) c
   const auto item = std::find_if(items_.begin(), items_.end(),
                                  [&](const Item& candidate) { return candidate.name == name; });
   if (item == items_.end()) throw std::invalid_argument("TensorWriter: no tensor " + name);
-  if (item->format == bf16) throw std::invalid_argument("TensorWriter: .npy cannot name bf16");
+  if (item->format != fp32 && item->format != fp16) {
+    throw std::invalid_argument("TensorWriter: .npy cannot name " + std::string(item->format.name));
+  }
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                  item->format == fp32 ? "<f4" : "<f2", fmt::join(item->shape, ", "),
                                  item->shape.size() == 1 ? "," : "");

@@ -56,7 +56,7 @@ TEST_F(Safetensors, ZeroSizeTensorsAndScalarsAreLegal) {
                        "wxyz"));
   EXPECT_EQ(file->find("e")->bytes, 0);
   EXPECT_EQ(file->find("s")->bytes, 4);
-  EXPECT_EQ(file->unusable().at("scaled_fp8").dtype, "F8_E4M3");
+  EXPECT_EQ(file->find("scaled_fp8")->bytes, 0);
   EXPECT_TRUE(open(safetensors("{}"))->tensors().empty());
   EXPECT_TRUE(open(safetensors(R"({"__metadata__":{}})"))->tensors().empty());
 }
@@ -89,7 +89,7 @@ TEST_F(Safetensors, HeaderLength) {
   EXPECT_TRUE(mentions(error_of(safetensors(" {}")), "does not begin with '{'"));
   EXPECT_TRUE(mentions(error_of(safetensors("\xEF\xBB\xBF{}")), "does not begin with '{'"));
   EXPECT_TRUE(mentions(error_of(safetensors("[]")), "does not begin with '{'"));
-  EXPECT_TRUE(mentions(error_of("PK\x03\x04 and more"), "zip archive"));
+  EXPECT_TRUE(mentions(error_of("PK\x03\x04 and more than twenty-two"), "zip archive"));
 }
 
 TEST_F(Safetensors, HeaderSyntax) {
