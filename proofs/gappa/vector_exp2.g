@@ -1,10 +1,13 @@
-# Roundings of exp2_reduced, reference/evaluate/vector/exp2.h: same names, same order.
+# Roundings of exp2_reduced and exp2_short, reference/evaluate/vector/exp2.h: same names and order.
 #
-# Proves, for one entry of the table, |y - exact| <= exp2_rounding_error exact, where
+# Proves, for one entry of the table, |y - exact| <= exp2_rounding_error exact and
+# |short - exact| <= exp2_short_rounding_error exact, where
 # exact = (table_head + table_tail) (1 + reduced P(reduced)) without any rounding after r.
 # vector_exp2.py puts each of the sixteen entries of exp2_constants.h in the place of the line
 # marked "entry" and runs Gappa on it; the one written here, j = 1, is the worst.
-# Outside this script: exp2_argument_error (r = rnd(f + tail)), exp2_polynomial_error.
+# Outside this script: exp2_argument_error (r = rnd(f + tail)), exp2_scaled_argument_error (the two
+# roundings of exp2_short's r, which is any double in the same range), exp2_polynomial_error.
+# exp2_short applies the power of two to the entry beforehand, which is exact.
 @rnd = float<ieee_64, ne>;
 
 f = rnd(f_);
@@ -28,6 +31,9 @@ z rnd= r * p0;
 w rnd= table_head * z + table_tail;
 unrounded_y = table_head + w;
 y = rnd(unrounded_y);
+# exp2_short: one operation, without the tail
+unrounded_short = table_head * z + table_head;
+short = rnd(unrounded_short);
 
 # The same without roundings after r.
 exact_p5 = c6 * r + c5;
@@ -38,12 +44,14 @@ exact_p1 = exact_p2 * r + c1;
 exact_p0 = exact_p1 * r + c0;
 exact_z = r * exact_p0;
 exact = (table_head + table_tail) * (1 + exact_z);
+lost_short = table_head * (z - exact_z) - table_tail * (1 + exact_z);
 lost = (w - (table_head * z + table_tail)) + table_head * (z - exact_z) - table_tail * exact_z;
 
 { f in [-0x1p-5, 0x1p-5] /\ tail in [-0x1p-32, 0x1p-32]
   /\ table_head in [0x1.0b5586cf9890fp0, 0x1.0b5586cf9890fp0] /\ table_tail in [0x1.8a62e4adc610bp-54, 0x1.8a62e4adc610bp-54]  # entry
-  -> |y -/ exact| <= 0x1.0fp-53
+  -> |y -/ exact| <= 0x1.0fp-53 /\ |short -/ exact| <= 0x1.c9p-53
      /\ |r - (f + tail)| <= 0x1p-58 /\ y in [0x1.f4p-1, 0x1.01p1] }
 
-# an identity
+# identities
 unrounded_y - exact -> lost;
+unrounded_short - exact -> lost_short;

@@ -341,79 +341,101 @@ struct LadderLoops {
     }
   }
 
-  /// One key of `count` neighbouring registers: exponents from s, weights in its place.
-  template <bool split, bool capped, bool biased, bool masked, int count>
-  static HEADROOM_VECTOR_INLINE void weights_of(const Constants& k, const ExponentArgs& args,
-                                                double* s, std::int64_t at, const Double* shift,
-                                                Double* most, Double* chain, Double* squares) {
-    Double head[count], w[count];
-    if constexpr (split || capped || biased) {
-#pragma GCC unroll 8
-      for (int v = 0; v < count; ++v) {
-        const std::int64_t here = at + v * lanes;
-        const Exponent t = exponent<split, capped, biased>(
-            k, s + here, split ? args.low + here : nullptr, biased ? args.bias + here : nullptr);
-        head[v] = t.head;
-        w[v] = exp2_reduced<Simd>(k.exp2, t.head, t.tail, shift[v]);
-      }
-    } else {
-      Double x[count];
-#pragma GCC unroll 8
-      for (int v = 0; v < count; ++v) x[v] = Simd::load(s + at + v * lanes);
-      exp2_of_scaled<Simd, count>(k.exp2, k.c_hi, k.c_lo, x, shift, w, head);
-    }
-#pragma GCC unroll 8
-    for (int v = 0; v < count; ++v) {
-      if constexpr (masked) {
-        const auto seen = Simd::less(Simd::set(0.0), Simd::load(args.visible + at + v * lanes));
-        head[v] = Simd::select(seen, head[v], Simd::set(-__builtin_inf()));
-        w[v] = Simd::select(seen, w[v], Simd::set(0.0));
-      }
-      most[v] = Simd::max(most[v], head[v]);
-      Simd::store(s + at + v * lanes, w[v]);
-      chain[v] = Simd::add(chain[v], w[v]);
-      squares[v] = multiply_add(w[v], w[v], squares[v]);
-    }
-  }
-
   template <bool split, bool capped, bool biased, bool masked>
   static void weights_in(const ExponentArgs& args, double* s, std::int64_t keys,
                          PanelState* state) {
-    // registers at once: as many as the register file takes
-    constexpr int together = lanes == 8 && !split && !capped && !biased ? Vectors
-                             : lanes == 4 && Vectors % 2 == 0           ? 2
-                                                                        : 1;
     const Constants k(args);
     const Double zero = Simd::set(0.0);
-    for (int first_v = 0; first_v < Vectors; first_v += together) {
-      const std::int64_t r = first_v * lanes;
-      Double shift[together], most[together], squares[together], sum[together], chain[together];
-#pragma GCC unroll 8
-      for (int v = 0; v < together; ++v) {
-        shift[v] = Simd::load(state->shift + r + v * lanes);
-        most[v] = Simd::load(state->greatest + r + v * lanes);
-        squares[v] = Simd::load(state->squares + r + v * lanes);
-        sum[v] = zero;
-      }
+    for (int v = 0; v < Vectors; ++v) {
+      const Double shift = Simd::load(state->shift + v * lanes);
+      Double most = Simd::load(state->greatest + v * lanes);
+      Double squares = Simd::load(state->squares + v * lanes);
+      Double sum = zero;
       for (std::int64_t first = 0; first < keys; first += weight_chain) {
-#pragma GCC unroll 8
-        for (int v = 0; v < together; ++v) chain[v] = zero;
+        Double chain = zero;
         const std::int64_t last = first + weight_chain < keys ? first + weight_chain : keys;
         for (std::int64_t j = first; j < last; ++j) {
-          weights_of<split, capped, biased, masked, together>(k, args, s, j * rows + r, shift, most,
-                                                              chain, squares);
+          const std::int64_t at = j * rows + v * lanes;
+          Exponent t = exponent<split, capped, biased>(k, s + at, split ? args.low + at : nullptr,
+                                                       biased ? args.bias + at : nullptr);
+          Double w = exp2_reduced<Simd>(k.exp2, t.head, t.tail, shift);
+          if constexpr (masked) {
+            const auto seen = Simd::less(zero, Simd::load(args.visible + at));
+            t.head = Simd::select(seen, t.head, Simd::set(-__builtin_inf()));
+            w = Simd::select(seen, w, zero);
+          }
+          most = Simd::max(most, t.head);
+          Simd::store(s + at, w);
+          chain = Simd::add(chain, w);
+          squares = multiply_add(w, w, squares);
         }
+        sum = Simd::add(sum, chain);
+      }
+      for (std::int64_t j = keys; j < tile_keys; ++j) Simd::store(s + j * rows + v * lanes, zero);
+      Simd::store(state->greatest + v * lanes, most);
+      Simd::store(state->squares + v * lanes, squares);
+      Simd::store(state->sum + v * lanes, Simd::add(sum, Simd::load(state->sum + v * lanes)));
+    }
+  }
+
+  template <bool masked>
+  static void short_weights_in(const ExponentArgs& args, double* s, std::int64_t keys,
+                               PanelState* state) {
+    // powers at once, from neighbouring registers and then from neighbouring keys: so many that
+    // latencies overlap, as far as the register file goes
+    constexpr int across = Vectors;
+    constexpr int down = lanes == 8 ? (Vectors < 4 ? 4 / Vectors : 1) : 1;
+    static_assert(weight_chain % down == 0 && tile_keys % down == 0);
+    const typename Simd::Table16 table = Simd::load_table(exp2_short_table.entry);
+    const Double c_hi = Simd::set(args.c_hi), c_lo = Simd::set(args.c_lo), zero = Simd::set(0.0);
+    constexpr int count = across * down;
+    Double squares[across], sum[across], chain[across];
 #pragma GCC unroll 8
-        for (int v = 0; v < together; ++v) sum[v] = Simd::add(sum[v], chain[v]);
+    for (int v = 0; v < across; ++v) {
+      squares[v] = Simd::load(state->squares + v * lanes);
+      sum[v] = zero;
+    }
+    // scores of padded keys are 0, so that whole steps may be taken
+    const std::int64_t padded = (keys + down - 1) / down * down;
+    for (std::int64_t first = 0; first < padded; first += weight_chain) {
+#pragma GCC unroll 8
+      for (int v = 0; v < across; ++v) chain[v] = zero;
+      const std::int64_t last = first + weight_chain < padded ? first + weight_chain : padded;
+      for (std::int64_t j = first; j < last; j += down) {
+        double* at = s + j * rows;
+        Double x[count], w[count];
+#pragma GCC unroll 8
+        for (int i = 0; i < count; ++i) x[i] = Simd::load(at + i * lanes);
+        exp2_short<Simd, count>(table, c_hi, c_lo, x, w);
+#pragma GCC unroll 8
+        for (int i = 0; i < count; ++i) {
+          if constexpr (masked) {
+            const auto seen = Simd::less(zero, Simd::load(args.visible + j * rows + i * lanes));
+            w[i] = Simd::select(seen, w[i], zero);
+          } else if constexpr (down > 1) {
+            if (j + i / across >= keys) w[i] = zero;
+          }
+          Simd::store(at + i * lanes, w[i]);
+          chain[i % across] = Simd::add(chain[i % across], w[i]);
+          squares[i % across] = multiply_add(w[i], w[i], squares[i % across]);
+        }
       }
 #pragma GCC unroll 8
-      for (int v = 0; v < together; ++v) {
-        const std::int64_t at = r + v * lanes;
-        for (std::int64_t j = keys; j < tile_keys; ++j) Simd::store(s + j * rows + at, zero);
-        Simd::store(state->greatest + at, most[v]);
-        Simd::store(state->squares + at, squares[v]);
-        Simd::store(state->sum + at, Simd::add(sum[v], Simd::load(state->sum + at)));
-      }
+      for (int v = 0; v < across; ++v) sum[v] = Simd::add(sum[v], chain[v]);
+    }
+    for (std::int64_t i = padded * rows; i < tile_keys * rows; i += lanes) Simd::store(s + i, zero);
+#pragma GCC unroll 8
+    for (int v = 0; v < across; ++v) {
+      Simd::store(state->squares + v * lanes, squares[v]);
+      Simd::store(state->sum + v * lanes, Simd::add(sum[v], Simd::load(state->sum + v * lanes)));
+    }
+  }
+  static void short_weights(const ExponentArgs& args, double* s, std::int64_t keys,
+                            PanelState* state) {
+    if (args.visible != nullptr) {
+      short_weights_in<true>(args, s, keys, state);
+    } else {
+      short_weights_in<false>(args, s, keys, state);
     }
   }
 
@@ -520,8 +542,9 @@ struct LadderLoops {
   }
 
   static constexpr LadderKernels kernels(InstructionSet set) {
-    return {set,   rows,   convert,  convert_values, measure, measure_words, absorb, absorb_words,
-            split, scores, greatest, weights,        values,  flush,         finish};
+    return {set,           rows,         convert, convert_values, measure,  measure_words,
+            absorb,        absorb_words, split,   scores,         greatest, weights,
+            short_weights, values,       flush,   finish};
   }
 
   static HEADROOM_VECTOR_INLINE float float_of(std::uint32_t bits) {

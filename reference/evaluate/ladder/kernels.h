@@ -41,7 +41,7 @@ inline std::optional<Words> words_of(const Format& format) {
 /// A row's running state, one element a panel row.
 struct PanelState {
   double shift[most_panel_rows];     ///< m: weights are 2^(t - m); an integer
-  double greatest[most_panel_rows];  ///< largest visible exponent so far, to 1/16
+  double greatest[most_panel_rows];  ///< largest head of a visible exponent so far
   double sum[most_panel_rows];       ///< l, this group of tiles
   double squares[most_panel_rows];   ///< sum of squared weights
 };
@@ -85,13 +85,17 @@ struct LadderKernels {
   /// keys of the tile.
   void (*scores)(const double* q_panel, const double* k_tile, std::int64_t k_stride,
                  std::int64_t channels, double* scores);
-  /// Largest (head) of each row's visible exponents into `greatest` (which is overwritten;
+  /// Largest head of each row's visible exponents into `greatest` (which is overwritten;
   /// -infinity without a visible key).
   void (*greatest)(const ExponentArgs& args, const double* scores, std::int64_t keys,
                    double* greatest);
   /// Replaces scores by weights 2^(t - shift), 0 where invisible and from `keys` on; updates the
   /// state's greatest, sum and squares.
   void (*weights)(const ExponentArgs& args, double* scores, std::int64_t keys, PanelState* state);
+  /// The same with shift 0, by exp2_short; updates sum and squares. Requires neither low parts nor
+  /// softcap nor bias, and |c s| <= exp2_short_limit.
+  void (*short_weights)(const ExponentArgs& args, double* scores, std::int64_t keys,
+                        PanelState* state);
   /// sums[c][r] += sum_j weights[j][r] v[j][c]; with a total, then total += sums and sums = 0.
   void (*values)(const double* weights, const double* v_tile, std::int64_t channels4, double* sums,
                  double* total);

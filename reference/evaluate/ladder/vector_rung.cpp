@@ -20,6 +20,9 @@
 //  * Weights p_j = P_j (1 + e_j), P_j = 2^(t_j - m): |e_j| <= eps = exp2_relative_error_bound plus
 //    ln 2 times the exponent's error (times 1 + 2^-9, that being below 2^-10); keys with inexact
 //    scores have delta more. Below 2^-1022: 2^-1074 absolute.
+//    Rows with |t| <= 400, unless split, capped or biased, take m = 0 and the short exp2 with its
+//    own relative error, the exponent's error being in it but for c's 2^-104 T. Nothing
+//    underflows there, nor is anything rescaled; l >= 2^-400 if any key is visible.
 //  * l and outputs are sums of sums of sums, each of which starts at 0, so that its first addition
 //    is exact: a sum of n terms rounds a term n - 1 times at most. l: 16 weights, 3 such in a
 //    tile, 8 tiles, groups; n_l = 15 + 2 + 7 + (groups - 1). Outputs: 24 products (24 roundings,
@@ -37,6 +40,7 @@
 #include "reference/evaluate/ladder/vector_rung.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cmath>
 #include <cstdlib>
@@ -72,24 +76,34 @@ constexpr double inflation = 1 + 0x1p-42;
 
 double gamma(double n) { return n * u / (1 - n * u) * (1 + 0x1p-50); }
 
-/// An upper bound of 4 log2(x) as an integer, at least 0. x >= 0.
-int reach_of(double x) {
-  if (!(x > 1)) return 0;
-  if (!(x < 0x1p60)) return reach_limit;
+/// x = m 2^e, 1/2 <= m < 1, of a normal x > 0.
+struct Binary {
+  double m;
   int e;
-  const double m = std::frexp(x, &e);  // x = m 2^e, 1/2 <= m < 1
+  explicit Binary(double x) {
+    const auto bits = std::bit_cast<std::uint64_t>(x);
+    e = static_cast<int>(bits >> 52) - 1022;
+    m = std::bit_cast<double>((bits & 0xfffffffffffffU) | (std::uint64_t{1022} << 52));
+  }
+};
+
+/// An upper bound of 4 log2(norm / 2^grid) as an integer in [0, reach_limit]. norm is 0 or normal.
+int reach_of(double norm, int grid) {
+  if (norm == 0) return 0;
+  const Binary x(norm);
   // 2^(-3/4), 2^(-1/2), 2^(-1/4), rounded down
-  const int quarter = m <= 0x1.306fe0a31b714p-1   ? 1
-                      : m <= 0x1.6a09e667f3bccp-1 ? 2
-                      : m <= 0x1.ae89f995ad3acp-1 ? 3
-                                                  : 4;
-  return std::min(reach_limit, 4 * (e - 1) + quarter);
+  const int quarter = x.m <= 0x1.306fe0a31b714p-1   ? 1
+                      : x.m <= 0x1.6a09e667f3bccp-1 ? 2
+                      : x.m <= 0x1.ae89f995ad3acp-1 ? 3
+                                                    : 4;
+  return std::clamp(4 * (x.e - 1 - grid) + quarter, 0, reach_limit);
 }
 
-/// Exponent of a grid that holds every number of `format` of at least `least` in magnitude.
+/// Exponent of a grid that holds every number of `format` of at least `least` in magnitude, a
+/// normal double.
 int grid_exponent(double least, const Format& format) {
   if (!(least < infinity)) return 0;  // a zero row
-  return std::max(std::ilogb(least) - (format.precision - 1), format.least_exponent());
+  return std::max(Binary(least).e - 1 - (format.precision - 1), format.least_exponent());
 }
 
 /// Upper bound of the 2-norm from a computed sum of `n` squares.
@@ -202,7 +216,7 @@ VectorRung::Reach VectorRung::reach(const Format& format, double squares, double
   r.finite = std::isfinite(squares);
   if (!r.finite) return r;
   r.norm = norm_bound(squares, static_cast<double>(d_));
-  r.quarters = reach_of(std::ldexp(r.norm, -grid_exponent(least, format)));
+  r.quarters = reach_of(r.norm, grid_exponent(least, format));
   return r;
 }
 
@@ -279,6 +293,7 @@ void VectorRung::measure_keys(bool check_values) {
 struct VectorRung::RowFacts {
   RowKind kind = RowKind::enclosed;
   double norm = 0;
+  double exponent = 0;  ///< bound of |t|, without the bias's part
   bool split = false;
   double score_error = 0;         ///< of every key (split) or of the inexact ones
   std::int64_t inexact_keys = 0;  ///< keys with inexact scores, not split
@@ -287,8 +302,16 @@ struct VectorRung::RowFacts {
 
 VectorRung::RowFacts VectorRung::facts_of(std::int64_t row, double* query) const {
   RowFacts f;
-  load(problem_->q, row, query);
-  const Reach reach = this->reach(problem_->q.format(), query);
+  const Matrix& q = problem_->q;
+  Reach reach;
+  if (const auto words = words_of(q.format())) {
+    double squares, least;
+    kernels_->measure_words(*words, q.row_bytes(row), d_, &squares, &least);
+    reach = this->reach(q.format(), squares, least);
+  } else {
+    load(q, row, query);
+    reach = this->reach(q.format(), query);
+  }
   if (!reach.finite) {
     f.kind = RowKind::undefined;
     return f;
@@ -305,11 +328,10 @@ VectorRung::RowFacts VectorRung::facts_of(std::int64_t row, double* query) const
   } else if (f.inexact_keys > 0) {
     f.score_error = gamma(d) * f.norm * reach_norm_[f.inexact_from] * inflation;
   }
-  const double exponent = problem_->softcap
-                              ? constants_.cap_hi
-                              : std::fabs(constants_.c_hi) * f.norm * key_norm_ * inflation;
+  f.exponent = problem_->softcap ? constants_.cap_hi
+                                 : std::fabs(constants_.c_hi) * f.norm * key_norm_ * inflation;
   const bool small_error = constants_.natural_magnitude * f.score_error < 0x1p-10;
-  if (!(exponent <= largest_exponent) || !small_error ||
+  if (!(f.exponent <= largest_exponent) || !small_error ||
       !(std::fabs(sink_hi_) <= largest_exponent)) {
     f.kind = RowKind::unknown;
   }
@@ -336,6 +358,7 @@ struct VectorRung::Block {
     std::vector<std::int64_t> rows;   ///< problem rows
     std::vector<std::size_t> places;  ///< their places in the result
     bool split = false;
+    bool brief = true;        ///< exp2_short serves every row
     Buffer query, query_low;  ///< [d][R]; split: q' and (q, q") as [2 d][R]
     Buffer part, total;       ///< [dv4][R]
     PanelState state{};
@@ -360,17 +383,17 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
   const std::size_t n_rows = rows.size();
   RowEnclosures out;
   out.kind.assign(n_rows, RowKind::enclosed);
-  out.lo.assign(n_rows * static_cast<std::size_t>(dv_), -infinity);
-  out.hi.assign(n_rows * static_cast<std::size_t>(dv_), infinity);
+  out.lo.resize(n_rows * static_cast<std::size_t>(dv_));  // filled at the end
+  out.hi.resize(n_rows * static_cast<std::size_t>(dv_));
   out.lse2_lo.assign(n_rows, -infinity);
   out.lse2_hi.assign(n_rows, infinity);
 
   // --- rows into panels, split ones apart
   std::vector<RowFacts> facts(n_rows);
-  std::vector<double> queries(n_rows * static_cast<std::size_t>(d_));
+  std::vector<double> query(static_cast<std::size_t>(d_));
   std::vector<std::size_t> plain, split;
   for (std::size_t i = 0; i < n_rows; ++i) {
-    facts[i] = facts_of(rows[i], &queries[i * static_cast<std::size_t>(d_)]);
+    facts[i] = facts_of(rows[i], query.data());
     out.kind[i] = facts[i].kind == RowKind::unknown ? scan(rows[i]) : facts[i].kind;
     if (facts[i].kind == RowKind::enclosed) (facts[i].split ? split : plain).push_back(i);
   }
@@ -394,21 +417,27 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       for (std::size_t i = first; i < last; ++i) {
         const std::size_t place = places[i];
         const auto r = static_cast<std::int64_t>(i - first);
-        const double* query = &queries[place * static_cast<std::size_t>(d_)];
+        load(p.q, rows[place], query.data());
         if (is_split) {
-          kernel.split(query, d_, sigma_of(facts[place].norm), high.data(), low.data());
+          kernel.split(query.data(), d_, sigma_of(facts[place].norm), high.data(), low.data());
           for (std::int64_t t = 0; t < d_; ++t) {
             const auto at = static_cast<std::size_t>(t);
             panel.query.get()[t * height + r] = high[at];
-            panel.query_low.get()[t * height + r] = query[t];
+            panel.query_low.get()[t * height + r] = query[at];
             panel.query_low.get()[(d_ + t) * height + r] = low[at];
           }
         } else {
-          for (std::int64_t t = 0; t < d_; ++t) panel.query.get()[t * height + r] = query[t];
+          for (std::int64_t t = 0; t < d_; ++t) {
+            panel.query.get()[t * height + r] = query[static_cast<std::size_t>(t)];
+          }
         }
         panel.rows.push_back(rows[place]);
         panel.places.push_back(place);
         panel.facts.push_back(facts[place]);
+        panel.brief =
+            panel.brief && !is_split && !p.softcap && !p.bias &&
+            facts[place].exponent * (1 + 0x1p-20) <= exp2_short_limit &&  // of computed scores too
+            std::fabs(sink_hi_) <= exp2_short_limit;
         const KeyRange range = p.range(rows[place]);
         panel.any.begin = std::min(panel.any.begin, range.begin);
         panel.any.end = std::max(panel.any.end, range.end);
@@ -417,12 +446,13 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       }
       for (std::int64_t r = 0; r < height; ++r) {
         panel.state.greatest[r] = -infinity;
-        if (p.sink) {
+        if (p.sink && !panel.brief) {
           panel.state.greatest[r] = sink_hi_;
           panel.state.shift[r] = std::nearbyint(sink_hi_);
         }
         // padded rows are settled from the start
         panel.shift_set[r] = static_cast<std::size_t>(r) >= panel.rows.size();
+        panel.all_set = panel.brief;
       }
       block.panels.push_back(std::move(panel));
     }
@@ -576,9 +606,13 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       double sum_before[most_panel_rows], squares_before[most_panel_rows];
       std::copy_n(panel.state.sum, height, sum_before);
       std::copy_n(panel.state.squares, height, squares_before);
-      kernel.weights(args, scores.get(), n, &panel.state);
+      if (panel.brief) {
+        kernel.short_weights(args, scores.get(), n, &panel.state);
+      } else {
+        kernel.weights(args, scores.get(), n, &panel.state);
+      }
       bool rescale = false;
-      for (std::int64_t r = 0; r < n_panel; ++r) {
+      for (std::int64_t r = 0; r < n_panel && !panel.brief; ++r) {
         rescale = rescale || panel.state.greatest[r] > panel.state.shift[r] + headroom_above_shift;
       }
       if (rescale) {
@@ -619,7 +653,9 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
   const double gamma_o =
       gamma(value_chain + (tiles_in_group * (tile_keys / value_chain) - 1) + (groups - 1));
   const auto n_keys = static_cast<double>(span.end > span.begin ? span.end - span.begin : 0) + 8;
-  const Buffer lo(dv4_ * height), hi(dv4_ * height), extra(dv4_ * height);
+  // ends are made for eight channels at a time and transposed in squares of cache lines
+  constexpr std::int64_t line = 8;
+  const Buffer lo(line * height), hi(line * height), extra(dv4_ * height);
   for (Block::Panel& panel : block.panels) {
     flush(panel);
     double l[most_panel_rows] = {}, l_error[most_panel_rows] = {}, l_bound[most_panel_rows] = {};
@@ -631,6 +667,7 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       const RowFacts& f = panel.facts[r];
       const PanelState& s = panel.state;
       l[r] = panel.group_sum[r];
+      if (panel.brief) panel.shift_set[r] = l[r] > 0;
       // a sink alone leaves the shift "unset" and no weight
       if (!panel.shift_set[r]) {
         kind = panel.bad[r] ? RowKind::undefined : RowKind::empty;
@@ -640,15 +677,15 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       if (panel.bad[r]) kind = RowKind::undefined;
       if (panel.most_bias[r] > largest_bias && kind == RowKind::enclosed) kind = RowKind::unknown;
       const double t_bound =
-          std::min(0x1p19, (capped ? constants_.cap_hi
-                                   : std::fabs(constants_.c_hi) * f.norm * key_norm_ * inflation) +
-                               1.5 * std::min(panel.most_bias[r], largest_bias));
+          std::min(0x1p19, f.exponent + 1.5 * std::min(panel.most_bias[r], largest_bias));
       double exponent_error = 0x1p-100 * t_bound + (capped ? 5 * u * constants_.cap_hi : 0.0);
       if (f.split) {
         exponent_error += constants_.natural_magnitude * 1.4427 * f.score_error;
       }
       const double eps =
-          (exp2_relative_error_bound + exponent_error * 0.6931472 * (1 + 0x1p-9)) * inflation;
+          ((panel.brief ? exp2_short_relative_error_bound : exp2_relative_error_bound) +
+           exponent_error * 0.6931472 * (1 + 0x1p-9)) *
+          inflation;
       const double delta =
           f.split ? 0.0 : constants_.natural_magnitude * f.score_error * (1 + 0x1p-9) * inflation;
       const double second_order = 1 + 2 * (eps + delta);
@@ -688,7 +725,7 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
         }
       }
       if (kind == RowKind::enclosed) {
-        if (!(l[r] > 0x1p-2) || !(l_error[r] < 0x1p-2 * l[r])) {
+        if (!(panel.brief || l[r] > 0x1p-2) || !(l_error[r] < 0x1p-2 * l[r])) {
           kind = RowKind::unknown;
           continue;
         }
@@ -698,27 +735,27 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
         out.lse2_hi[panel.places[r]] = lse.hi;
       }
     }
-    kernel.finish(panel.total.get(), dv_, l, l_error, l_bound, p_norm, relative, absolute,
-                  vmax_.data(), v_norm_.data(), with_extra ? extra.get() : nullptr, lo.get(),
-                  hi.get());
-    // transposed in squares of cache lines
-    constexpr std::int64_t line = 8;
-    for (std::int64_t first_r = 0; first_r < static_cast<std::int64_t>(panel.rows.size());
-         first_r += line) {
-      const auto last_r =
-          std::min<std::int64_t>(static_cast<std::int64_t>(panel.rows.size()), first_r + line);
-      for (std::int64_t first = 0; first < dv_; first += line) {
-        const std::int64_t last = std::min(dv_, first + line);
-        for (std::int64_t r = first_r; r < last_r; ++r) {
-          const std::size_t place = panel.places[static_cast<std::size_t>(r)];
-          if (out.kind[place] != RowKind::enclosed) continue;
-          double* to_lo = &out.lo[place * static_cast<std::size_t>(dv_)];
-          double* to_hi = &out.hi[place * static_cast<std::size_t>(dv_)];
-          for (std::int64_t c = first; c < last; ++c) to_lo[c] = lo.get()[c * height + r];
-          for (std::int64_t c = first; c < last; ++c) to_hi[c] = hi.get()[c * height + r];
-        }
+    const auto n_panel = static_cast<std::int64_t>(panel.rows.size());
+    for (std::int64_t first = 0; first < dv_; first += line) {
+      const std::int64_t count = std::min(dv_ - first, line);
+      kernel.finish(panel.total.get() + first * height, count, l, l_error, l_bound, p_norm,
+                    relative, absolute, &vmax_[static_cast<std::size_t>(first)],
+                    &v_norm_[static_cast<std::size_t>(first)],
+                    with_extra ? extra.get() + first * height : nullptr, lo.get(), hi.get());
+      for (std::int64_t r = 0; r < n_panel; ++r) {
+        const std::size_t to =
+            panel.places[static_cast<std::size_t>(r)] * static_cast<std::size_t>(dv_) +
+            static_cast<std::size_t>(first);
+        for (std::int64_t c = 0; c < count; ++c) out.lo[to + c] = lo.get()[c * height + r];
+        for (std::int64_t c = 0; c < count; ++c) out.hi[to + c] = hi.get()[c * height + r];
       }
     }
+  }
+  for (std::size_t i = 0; i < n_rows; ++i) {
+    if (out.kind[i] == RowKind::enclosed) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i * static_cast<std::size_t>(dv_));
+    std::fill_n(out.lo.begin() + at, dv_, -infinity);
+    std::fill_n(out.hi.begin() + at, dv_, infinity);
   }
   return out;
 }

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "reference/evaluate/ladder/kernels.h"
@@ -18,10 +21,28 @@ enum class RowKind : std::uint8_t {
   unknown,    ///< beyond the range of this rung; nothing is said
 };
 
+/// Doubles that a resize leaves unset.
+template <class T>
+struct UnsetAllocator : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = UnsetAllocator<U>;
+  };
+  template <class U>
+  void construct(U* p) {
+    ::new (static_cast<void*>(p)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* p, Args&&... args) {
+    ::new (static_cast<void*>(p)) U(std::forward<Args>(args)...);
+  }
+};
+using UnsetDoubles = std::vector<double, UnsetAllocator<double>>;
+
 /// Enclosures of some rows. Outputs are row-major, rows x dv.
 struct RowEnclosures {
   std::vector<RowKind> kind;
-  std::vector<double> lo, hi;
+  UnsetDoubles lo, hi;
   std::vector<double> lse2_lo, lse2_hi;  ///< log2 of l
 };
 

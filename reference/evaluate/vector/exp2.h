@@ -142,31 +142,32 @@ HEADROOM_VECTOR_INLINE typename Simd::Double exp2_of_product(const Exp2Constants
   return exp2_reduced<Simd>(constants, head, tail, shift);
 }
 
-/// `count` powers 2^(c s - shift) at once, stage by stage, so that their latencies overlap.
-/// Requires |c s| <= exp2_argument_limit (no clamp), c_lo as in exp2_factor, shift as above.
-/// `rounded` gets c s to the nearest multiple of 1/16. Ensures the bounds of exp2_constants.h:
+/// `count` powers 2^(c s) at once, stage by stage, so that their latencies overlap, with one table
+/// lookup and no clamp. Requires |c s| <= exp2_short_limit, c_lo as in exp2_factor, s finite.
+/// Ensures |power - 2^(c s)| <= exp2_short_relative_error_bound 2^(c s):
 ///   first rounding of r   |c_hi s - k| <= 2^-5: an error of at most 2^-59
-///   second                |r| <= exp2_reduced_limit, a little more than 2^-5: at most 2^-58
-/// together exp2_scaled_argument_error, in place of exp2_argument_error; the product c_hi s and its
-/// tail enter unrounded, so that exp2_product_error is c's alone.
+///   second                |r| <= exp2_reduced_limit, a little more than 2^-5: at most 2^-58; the
+///                         two are exp2_scaled_argument_error
+///   the table's tail      left out, and the roundings: exp2_short_rounding_error
+/// c_hi s enters unrounded, so that of exp2_product_error only c's own error is left.
 template <class Simd, int count>
-HEADROOM_VECTOR_INLINE void exp2_of_scaled(const Exp2Constants<Simd>& constants,
-                                           typename Simd::Double c_hi, typename Simd::Double c_lo,
-                                           const typename Simd::Double* s,
-                                           const typename Simd::Double* shift,
-                                           typename Simd::Double* power,
-                                           typename Simd::Double* rounded) {
+HEADROOM_VECTOR_INLINE void exp2_short(const typename Simd::Table16& table,
+                                       typename Simd::Double c_hi, typename Simd::Double c_lo,
+                                       const typename Simd::Double* s,
+                                       typename Simd::Double* power) {
   using Double = typename Simd::Double;
   const Double magic = Simd::set(exp2_round_to_sixteenth);
-  Double k[count], r[count], p[count], head[count], tail[count];
+  Double k[count], r[count], p[count], scaled[count];
   const auto each = [](const auto& step) HEADROOM_VECTOR_LAMBDA {
 #pragma GCC unroll 8
     for (int i = 0; i < count; ++i) step(i);
   };
   each([&](int i) HEADROOM_VECTOR_LAMBDA { k[i] = Simd::fma(c_hi, s[i], magic); });
-  each([&](int i) HEADROOM_VECTOR_LAMBDA { rounded[i] = Simd::sub(k[i], magic); });
-  each([&](int i) HEADROOM_VECTOR_LAMBDA { r[i] = Simd::fms(c_hi, s[i], rounded[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { r[i] = Simd::sub(k[i], magic); });  // exact
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { r[i] = Simd::fms(c_hi, s[i], r[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { scaled[i] = Simd::lookup(table, k[i]); });
   each([&](int i) HEADROOM_VECTOR_LAMBDA { r[i] = Simd::fma(c_lo, s[i], r[i]); });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { scaled[i] = Simd::add_exponent(scaled[i], k[i]); });
   each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::set(exp2_coefficients[exp2_degree]); });
 #pragma GCC unroll 8
   for (int n = exp2_degree - 1; n >= 0; --n) {
@@ -174,13 +175,7 @@ HEADROOM_VECTOR_INLINE void exp2_of_scaled(const Exp2Constants<Simd>& constants,
     each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::fma(p[i], r[i], c); });
   }
   each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::mul(r[i], p[i]); });
-  each([&](int i) HEADROOM_VECTOR_LAMBDA { head[i] = Simd::lookup(constants.head, k[i]); });
-  each([&](int i) HEADROOM_VECTOR_LAMBDA { tail[i] = Simd::lookup(constants.tail, k[i]); });
-  each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::fma(head[i], p[i], tail[i]); });
-  each([&](int i) HEADROOM_VECTOR_LAMBDA { p[i] = Simd::add(head[i], p[i]); });
-  each([&](int i) HEADROOM_VECTOR_LAMBDA {
-    power[i] = scale_by_power<Simd>(p[i], Simd::sub(rounded[i], shift[i]));
-  });
+  each([&](int i) HEADROOM_VECTOR_LAMBDA { power[i] = Simd::fma(scaled[i], p[i], scaled[i]); });
 }
 
 }  // namespace HEADROOM_VECTOR_FLAGS

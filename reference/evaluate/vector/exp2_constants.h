@@ -3,6 +3,9 @@
 // compared with this file by tests/unit/vector/constants_test.py.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 namespace headroom {
 
 /// 2^r = 1 + r P(r) for |r| <= exp2_reduced_limit, P(r) = c[0] + c[1] r + ... + c[6] r^6.
@@ -71,9 +74,6 @@ inline constexpr double exp2_rounding_error = 0x1.0fp-53;
 inline constexpr double exp2_table_error = 0x1p-107;
 /// Rounding of r = head' + tail to double: half an ulp of |r| < 2^-4, times ln 2 (< 1).
 inline constexpr double exp2_argument_error = 0x1p-58;
-/// The same where r = RN(c_lo s + RN(c_hi s - k)), without head and tail: 2^-59 and 2^-58, times
-/// ln 2.
-inline constexpr double exp2_scaled_argument_error = 0x1.0bp-58;
 /// What c s loses as head + tail: the last rounding of the tail and c - (c_hi + c_lo).
 inline constexpr double exp2_product_error = 0x1p-82;
 
@@ -87,9 +87,34 @@ inline constexpr double exp2_relative_error_bound = 0x1.18p-53;
 inline constexpr double exp2_absolute_error_bound = 0x1p-1074;
 
 // The parts compose: (1 + a)(1 + b)... - 1 <= bound, the products of two parts being below 2^-100.
-static_assert(exp2_argument_error < exp2_scaled_argument_error);
-static_assert(exp2_rounding_error + exp2_scaled_argument_error + exp2_polynomial_error +
-                  exp2_table_error + exp2_product_error + 0x1p-100 <=
+static_assert(exp2_rounding_error + exp2_argument_error + exp2_polynomial_error + exp2_table_error +
+                  exp2_product_error + 0x1p-100 <=
               exp2_relative_error_bound);
+
+// The short form (exp2_short): no tails, arguments of moderate size.
+
+/// Largest |c s|: no power, and no square of one, is near the ends of the range.
+inline constexpr double exp2_short_limit = 400;
+/// Roundings of the polynomial and the reconstruction, and the table's tails. Gappa.
+inline constexpr double exp2_short_rounding_error = 0x1.c9p-53;
+/// r = RN(c_lo s + RN(c_hi s - k)): 2^-59 and 2^-58, times ln 2.
+inline constexpr double exp2_scaled_argument_error = 0x1.0bp-58;
+inline constexpr double exp2_short_relative_error_bound = 0x1.d2p-53;
+static_assert(exp2_short_rounding_error + exp2_scaled_argument_error + exp2_polynomial_error +
+                  exp2_table_error + exp2_product_error + 0x1p-100 <=
+              exp2_short_relative_error_bound);
+
+/// Its table: head[j] with j 2^48 taken off its bits, which add_exponent puts back.
+struct Exp2ShortTable {
+  alignas(64) double entry[exp2_table_size];
+};
+inline constexpr Exp2ShortTable exp2_short_table = [] {
+  Exp2ShortTable t{};
+  for (int j = 0; j < exp2_table_size; ++j) {
+    t.entry[j] = std::bit_cast<double>(std::bit_cast<std::uint64_t>(exp2_table_head[j]) -
+                                       (static_cast<std::uint64_t>(j) << 48));
+  }
+  return t;
+}();
 
 }  // namespace headroom

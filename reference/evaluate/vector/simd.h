@@ -75,6 +75,17 @@ struct Portable {
     std::memcpy(&bits, &k, sizeof bits);
     return t.entry[bits & 15];
   }
+  /// The bits of `entry` plus those of k shifted left by 48: with k = magic + n + j / 16
+  /// (exp2_round_to_sixteenth), n is added to the exponent and j to the leading bits behind it.
+  static HEADROOM_VECTOR_INLINE Double add_exponent(Double entry, Double k) {
+    std::uint64_t bits, more;
+    std::memcpy(&bits, &entry, sizeof bits);
+    std::memcpy(&more, &k, sizeof more);
+    bits += more << 48;
+    double r;
+    std::memcpy(&r, &bits, sizeof r);
+    return r;
+  }
   /// 2^n for an integer n in [-1022, 1023].
   static HEADROOM_VECTOR_INLINE Double power_of_two(Double n) {
     const double shifted = n + (0x1.8p52 + 1023);  // n + 1023 in the low bits
@@ -150,6 +161,10 @@ struct Avx2 {
   static HEADROOM_VECTOR_INLINE Double lookup(const Table16& t, Double k) {
     const __m256i index = _mm256_and_si256(_mm256_castpd_si256(k), _mm256_set1_epi64x(15));
     return _mm256_i64gather_pd(t.entry, index, 8);
+  }
+  static HEADROOM_VECTOR_INLINE Double add_exponent(Double entry, Double k) {
+    return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(entry),
+                                                _mm256_slli_epi64(_mm256_castpd_si256(k), 48)));
   }
   static HEADROOM_VECTOR_INLINE Double power_of_two(Double n) {
     const __m256d shifted = _mm256_add_pd(n, _mm256_set1_pd(0x1.8p52 + 1023));
@@ -228,6 +243,10 @@ struct Avx512 {
   }
   static HEADROOM_VECTOR_INLINE Double lookup(const Table16& t, Double k) {
     return _mm512_permutex2var_pd(t.low, _mm512_castpd_si512(k), t.high);
+  }
+  static HEADROOM_VECTOR_INLINE Double add_exponent(Double entry, Double k) {
+    return _mm512_castsi512_pd(_mm512_add_epi64(
+        _mm512_castpd_si512(entry), _mm512_maskz_slli_epi64(0xff, _mm512_castpd_si512(k), 48)));
   }
 };
 #endif
