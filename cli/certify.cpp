@@ -335,6 +335,13 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
     Progress progress("certifying", heads.size());
     reports = certify_heads(heads, kernel, options, [&](std::size_t) { progress.advance(); });
   }
+  std::vector<std::string> certificates;
+  if (!arguments.certificates.empty() || arguments.json) {
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      certificates.push_back(certificate_json(heads[i], kernel, options, reports[i]));
+    }
+  }
+  for (const Head& head : heads) head.require_unchanged();
   if (!arguments.certificates.empty()) {
     std::error_code error;
     std::filesystem::create_directories(arguments.certificates, error);
@@ -347,7 +354,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
       atomic_write_file(
           (std::filesystem::path(arguments.certificates) / certificate_file_name(heads[i].id))
               .string(),
-          certificate_json(heads[i], kernel, options, reports[i]));
+          certificates[i]);
     }
   }
   exit_code = exit_code_of(reports, arguments.accept_fallback);
@@ -357,8 +364,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
     out["exit_code"] = exit_code;
     out["heads"] = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < heads.size(); ++i) {
-      auto head =
-          nlohmann::ordered_json::parse(certificate_json(heads[i], kernel, options, reports[i]));
+      auto head = nlohmann::ordered_json::parse(certificates[i]);
       head["scale_source"] = heads[i].scale_source;
       head["mask_source"] = heads[i].mask_source;
       head["warnings"] = heads[i].warnings;
@@ -382,7 +388,7 @@ void add_certify(CLI::App& app, int& exit_code) {
       app.add_subcommand("certify", "Certify the heads of files under a kernel and a policy");
   command
       ->add_option("files", arguments->files,
-                   "One or more .safetensors files, or three .npy files: Q, K, V")
+                   "One or more .safetensors or .npz files, or three .npy files: Q, K, V")
       ->required();
   command->add_option("--kernel", arguments->kernel, "Kernel file (TOML) or preset name")
       ->required();

@@ -32,6 +32,8 @@ void add_head_options(CLI::App& command, HeadOptions& options) {
       "Visible keys, the rest being padding: one number, or one a batch entry (512,300)");
   command.add_option("--cast", options.cast,
                      "rne: round stored tensors to the kernel's operand format");
+  command.add_option("--npy-v2", options.npy_v2,
+                     "bf16: what numpy saved as V2, words of two bytes and no type, is bfloat16");
 }
 
 LoadOptions load_options(const HeadOptions& options, const std::optional<Format>& operand) {
@@ -41,6 +43,10 @@ LoadOptions load_options(const HeadOptions& options, const std::optional<Format>
     throw InputError(fmt::format("--cast: found '{}', expected rne", printable(options.cast)));
   }
   load.cast = !options.cast.empty();
+  if (!options.npy_v2.empty() && options.npy_v2 != "bf16") {
+    throw InputError(fmt::format("--npy-v2: found '{}', expected bf16", printable(options.npy_v2)));
+  }
+  load.open.v2_is_bf16 = !options.npy_v2.empty();
   return load;
 }
 

@@ -12,15 +12,17 @@ namespace headroom::cli {
 
 struct HeadOptions {
   LoadOptions load;
-  std::string cast;  ///< "" or "rne"
+  std::string cast;    ///< "" or "rne"
+  std::string npy_v2;  ///< "" or "bf16"
 };
 
-/// --heads, --q, --k, --v, --scale, --scale-log2, --mask, --layout, --lengths and --cast.
+/// --heads, --q, --k, --v, --scale, --scale-log2, --mask, --layout, --lengths, --cast and
+/// --npy-v2.
 /// `options` must outlive the parse.
 void add_head_options(CLI::App& command, HeadOptions& options);
 
 /// The options as the loader takes them, for a kernel that reads `operand` (unset: any format).
-/// Throws InputError for an unknown --cast.
+/// Throws InputError for an unknown --cast or --npy-v2.
 LoadOptions load_options(const HeadOptions& options, const std::optional<Format>& operand);
 
 inline bool ends_with(const std::string& text, std::string_view end) {

@@ -97,7 +97,7 @@ void write_output(const std::string& option, const std::string& path, const std:
     const std::string name = t.name.starts_with(prefix) ? t.name.substr(prefix.size()) : t.name;
     files.emplace_back(name == "o" ? path : stem + "." + name + ".npy", npy_bytes(option, t));
   }
-  for (const auto& [name, bytes] : files) atomic_write_file(name, bytes);
+  atomic_write_files(files);
 }
 
 std::vector<std::byte> encoded(const Format& f, Rounding rounding,

@@ -210,6 +210,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
     }
     stack(out, same_prefix, tensors);
   }
+  for (const Head& head : heads) head.require_unchanged();
   std::map<std::string, std::string> metadata = {
       {"headroom", HEADROOM_VERSION},
       {"reference", kernel ? "multiplied operands of kernel " + kernel->name : "stored operands"},
@@ -268,7 +269,8 @@ void add_reference(CLI::App& app, int& exit_code) {
   ReferenceArguments& a = *arguments;
   CLI::App* command = app.add_subcommand(
       "reference", "Exact attention: O and LSE, each element correctly rounded, or enclosed");
-  command->add_option("files", a.files, "One .safetensors file, or three .npy files: Q, K, V")
+  command
+      ->add_option("files", a.files, "One .safetensors or .npz file, or three .npy files: Q, K, V")
       ->required();
   command
       ->add_option("-o,--output", a.output, "Where tensors `o` and `lse` go: .safetensors or .npy")
