@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/table.h"
+#include "reference/head/mapped_file.h"
 #include "reference/input_error.h"
 #include "reference/real/fp_environment.h"
 
@@ -68,6 +69,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  headroom::exit_on_truncation("headroom");
   try {
     return run(argc, argv);
   } catch (const headroom::InputError& e) {
