@@ -627,8 +627,11 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     defined.note = "log2 |mu|: no term of mu overflows, so no exponent is inf - inf";
     add(defined);
   }
-  if (k.exponent.fused && !(c_.operands.stored_score_factor() > 0) &&
-      c_.head.visibility.kind != MaskKind::none) {
+  const Visibility& visible = c_.head.visibility;
+  const bool hides_padding = k.tiles.padding == Padding::masked && visible.length < visible.keys &&
+                             visible.length % k.tiles.keys != 0;
+  if (!k.score.scale_before_store && !(c_.operands.stored_score_factor() > 0) &&
+      (visible.kind != MaskKind::none || hides_padding)) {
     Claim defined;
     defined.id = "exponent.defined";
     defined.kind = LimitKind::at_most;

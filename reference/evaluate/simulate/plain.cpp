@@ -322,7 +322,8 @@ class PlainRun {
   float reciprocal_of(float l) const {
     const float r =
         reciprocal(kernel_.normalise, l, head_.options().reciprocal, head_.options().seed);
-    return static_cast<float>(denominator_.stage.round(r));
+    // the reciprocal has its own rule for flushing
+    return static_cast<float>(round_to(kernel_.denominator.format, r));
   }
 
   static void flush_subnormals(bool flush, const Format& format, const std::vector<float>& from,

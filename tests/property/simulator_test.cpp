@@ -1,0 +1,266 @@
+// Certified claims against the bit-exact simulator: random kernels, random and structured heads of
+// many rows, every order and every answer of the units that a model allows. Independent of
+// verdicts_test: another implementation, real loop stabilizers, exact values from the ladder.
+//
+// usage: simulator_test ROWS [first seed [more seeds...]]: heads until so many rows were checked.
+// Prints violations and the tightest margins; exit status 1 if there is a violation.
+// VERBOSE=1 adds kernels and claims.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "certify/certify.h"
+#include "reference/evaluate/ladder/ladder.h"
+#include "reference/evaluate/simulate/simulate.h"
+#include "reference/input_error.h"
+#include "reference/model/kernel_file.h"
+#include "reference/real/fp_environment.h"
+#include "reference/stabilizer/loop/fixed.h"
+#include "reference/stabilizer/stabilizer.h"
+#include "tests/property/random_instances.h"
+
+namespace headroom::simulation {
+namespace {
+
+const Claim* find(const std::vector<Claim>& claims, const std::string& id) {
+  for (const Claim& c : claims) {
+    if (c.id == id && c.reference == "multiplied") return &c;
+  }
+  return nullptr;
+}
+
+/// How near an observed value came to its bound: the largest quotient.
+struct Margin {
+  double share = 0;
+  long seed = 0;
+  long checks = 0;
+};
+
+class Run {
+ public:
+  static long rows, violations, vectorised;
+  static std::map<std::string, long> counts;
+  static std::map<std::string, Margin> margins;
+
+  explicit Run(long seed)
+      : seed_(seed), g_(static_cast<std::uint64_t>(seed) * 0x9e3779b97f4a7c15ULL + 777) {}
+
+  void go() {
+    for (;;) {
+      text_ = random_kernel_text(g_);
+      try {
+        kernel_ = parse_kernel(text_, "k.toml");
+        break;
+      } catch (const InputError&) {
+      }
+    }
+    kernel_.tiles.queries = 16 << below(g_, 4);
+    head_ = random_head(g_, kernel_, 64);
+    CertifyOptions options;
+    options.policy =
+        pick(g_, std::vector<Policy>{Policy::clis, Policy::clis, Policy::clis_alg1, Policy::fixed_m,
+                                     Policy::fixed_m_n, Policy::online});
+    options.eps = pick(g_, std::vector<double>{0x1p-10, 0x1p-10, 0x1p-4, 0x1p-20, 0.5});
+    const HeadReport report = certify_head(head_, kernel_, options);
+    ++counts[std::string(to_text(options.policy)) + " " + std::string(to_text(report.verdict))];
+    if (report.verdict != Verdict::certified && report.verdict != Verdict::fallback) return;
+    const AttentionProblem stored(head_);
+    AttentionProblem multiplied;
+    try {
+      multiplied = AttentionProblem::as_multiplied(head_, kernel_);
+    } catch (const InputError&) {
+      ++counts["keys not certain, or a scale without exact form"];
+      return;
+    }
+    const std::vector<std::int64_t> all = all_rows(stored);
+    const EnclosedRows exact = enclosures(multiplied, all, {});
+    for (int repeat = 0; repeat < 4; ++repeat) {
+      SimulationOptions how;
+      how.seed = g_();
+      if (repeat > 0) {
+        how.order = static_cast<FreeOrder>(below(g_, 4));
+        how.exp2 = static_cast<UnitChoice>(below(g_, 4));
+        how.reciprocal = static_cast<UnitChoice>(below(g_, 4));
+      }
+      for (auto& loop : loops(report)) {
+        Simulated run;
+        try {
+          run = simulate(stored, kernel_, *loop, all, how);
+        } catch (const InputError&) {
+          ++counts["kernels that cannot be simulated"];
+          return;
+        }
+        vectorised += run.vectorised ? 1 : 0;
+        const long before = violations;
+        check(report, run, exact, std::string(loop->name()));
+        if (violations > before && std::getenv("VERBOSE") != nullptr) {
+          how.events = true;
+          SimulationDump dump;
+          show(simulate(stored, kernel_, *loop, std::vector<std::int64_t>{row_}, how, &dump), how);
+          for (std::size_t j = 0; j < dump.scores.size(); ++j) {
+            std::printf("  key %zu: score %a exponent %a weight %a P %a\n", j, dump.scores[j],
+                        dump.exponents[j], dump.weights[j], dump.stored_weights[j]);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  /// The loops whose every execution the report is about.
+  std::vector<std::unique_ptr<LoopStabilizer>> loops(const HeadReport& report) {
+    std::vector<std::unique_ptr<LoopStabilizer>> list;
+    if (report.stabilizer == "online") {
+      // mu is the stored maximum; rules that keep it elsewhere need a format that holds every score
+      if (kernel_.stabilizer.store == fp32) list.push_back(make_loop_stabilizer("online-scaled"));
+      if (kernel_.stabilizer.store == fp32 && kernel_.exponent.fused) {
+        list.push_back(make_loop_stabilizer("online-fa2"));
+        // the policy has no offset for FP8 weights
+        list.push_back(make_loop_stabilizer("online-fa3", {{"offset", 0}}));
+      }
+      if (list.empty()) ++counts["online with a narrow mu"];
+      return list;
+    }
+    StabilizerParameters parameters;
+    if (report.stabilizer == "clis") {
+      parameters.clis = ClisTable{report.cap, report.kappa, 0, HUGE_VAL};
+    }
+    const UpwardRounding up;
+    const Operands operands(up, head_, kernel_);
+    const auto rule = make_stabilizer(report.stabilizer, head_, kernel_, operands, parameters);
+    std::vector<float> mus;
+    for (std::int64_t i = 0; i < head_.queries(); ++i) {
+      mus.push_back(static_cast<float>(rule->mu(i)));
+    }
+    list.push_back(make_fixed_loop(report.stabilizer, mus, true));
+    return list;
+  }
+
+  static void show(const Simulated& run, const SimulationOptions& how) {
+    std::printf("order %d exp2 %d reciprocal %d: l %a shift %a lse %a, outputs", int(how.order),
+                int(how.exp2), int(how.reciprocal), run.denominator[0], run.shift[0], run.lse[0]);
+    for (const float x : run.output) std::printf(" %a", x);
+    std::printf("\n");
+    for (const SimulationEvent& e : run.events) {
+      std::printf("  %s at %s tile %lld key %lld channel %lld: %a -> %a\n", to_text(e.kind).c_str(),
+                  to_text(e.stage).c_str(), static_cast<long long>(e.tile),
+                  static_cast<long long>(e.key), static_cast<long long>(e.channel), e.before,
+                  e.after);
+    }
+  }
+
+  void check(const HeadReport& report, const Simulated& run, const EnclosedRows& exact,
+             const std::string& loop) {
+    const auto dv = static_cast<std::size_t>(head_.value_channels());
+    const auto value = [&](const char* id) -> std::optional<double> {
+      const Claim* c = find(report.claims, id);
+      return c == nullptr ? std::nullopt : std::optional<double>(c->value.hi());
+    };
+    const auto output_error = value("output.error"), lse_error = value("lse.error"),
+               l_range = value("l.range");
+    const Claim* l_nonzero = find(report.claims, "l.nonzero");
+    for (std::size_t r = 0; r < run.lse.size(); ++r) {
+      const auto row = static_cast<std::int64_t>(r);
+      if (head_.visibility.visible(row).count() == 0) continue;
+      ++rows;
+      row_ = row;
+      loop_ = loop;
+      const double l = run.denominator[r];
+      if (!(l > 0) || !std::isfinite(l)) fail(report, "l is " + std::to_string(l), l, 0);
+      if (l_range && l > 0) near("l.range", std::exp2(std::log2(l) - *l_range), report);
+      if (l_nonzero != nullptr && l > 0) {
+        near("l.nonzero", std::exp2(l_nonzero->value.lo() - std::log2(l)), report);
+      }
+      for (std::size_t c = 0; c < dv; ++c) {
+        const double o = run.output[r * dv + c];
+        if (!std::isfinite(o)) {
+          fail(report, "output not finite", o, 0);
+          continue;
+        }
+        const double lo = exact.output_lo[r * dv + c], hi = exact.output_hi[r * dv + c];
+        const double error = std::max({0.0, lo - o, o - hi});
+        if (output_error && error > 0) near("output.error", error / *output_error, report);
+      }
+      if (lse_error && kernel_.centring.keys != Centring::mean) {
+        const double lse = run.lse[r];
+        const double error =
+            std::max({0.0, exact.lse_lo[r] - lse, lse - exact.lse_hi[r]}) * 1.4426950408889634;
+        // the claim is about mu + log2 l as real numbers; delivering it in FP32 costs three
+        // roundings of numbers of that size
+        const double delivered =
+            3 * 0x1p-24 * (std::fabs(run.shift[r]) + std::fabs(std::log2(l)) + std::fabs(lse));
+        if (error > delivered) near("lse.error", (error - delivered) / *lse_error, report);
+      }
+    }
+  }
+
+  void near(const char* what, double share, const HeadReport& report) {
+    Margin& margin = margins[std::string(what) + ", " + report.stabilizer];
+    ++margin.checks;
+    if (share > margin.share) {
+      margin.share = share;
+      margin.seed = seed_;
+    }
+    if (share > 1 + 1e-9) fail(report, what, share, 1);
+  }
+
+  void fail(const HeadReport& report, const std::string& what, double a, double b) {
+    ++violations;
+    if (++counts["VIOLATION " + what.substr(0, 24)] > 6) return;
+    std::printf(
+        "VIOLATION %s: %.17g vs %.17g; seed %ld row %lld policy %s loop %s verdict %s N %lld d "
+        "%lld "
+        "len %lld mask %d scale %s\n",
+        what.c_str(), a, b, seed_, static_cast<long long>(row_),
+        std::string(to_text(report.policy)).c_str(), loop_.c_str(),
+        std::string(to_text(report.verdict)).c_str(), static_cast<long long>(head_.keys()),
+        static_cast<long long>(head_.channels()), static_cast<long long>(head_.visibility.length),
+        static_cast<int>(head_.visibility.kind), head_.scale.text().c_str());
+    if (std::getenv("VERBOSE") != nullptr && violations == 1) {
+      std::printf("%s\n", text_.c_str());
+      for (const Claim& c : report.claims) {
+        std::printf("   %s [%.9g, %.9g] limit %.9g\n", c.id.c_str(), c.value.lo(), c.value.hi(),
+                    c.limit);
+      }
+    }
+  }
+
+  long seed_;
+  Random g_;
+  std::string text_, loop_;
+  KernelModel kernel_;
+  Head head_;
+  std::int64_t row_ = -1;
+};
+
+long Run::rows = 0, Run::violations = 0, Run::vectorised = 0;
+std::map<std::string, long> Run::counts;
+std::map<std::string, Margin> Run::margins;
+
+}  // namespace
+}  // namespace headroom::simulation
+
+int main(int argc, char** argv) {
+  using headroom::simulation::Run;
+  const long rows = argc > 1 ? std::atol(argv[1]) : 100000;
+  const long first = argc > 2 ? std::atol(argv[2]) : 1;
+  for (int i = 3; i < argc; ++i) Run(std::atol(argv[i])).go();
+  long heads = 0;
+  for (; Run::rows < rows; ++heads) Run(first + heads).go();
+  for (const auto& [what, count] : Run::counts) std::printf("%8ld  %s\n", count, what.c_str());
+  std::printf("largest share of a bound that was used:\n");
+  for (const auto& [what, margin] : Run::margins) {
+    std::printf("  %-32s %.6f of %ld checks, seed %ld\n", what.c_str(), margin.share, margin.checks,
+                margin.seed);
+  }
+  std::printf("%ld heads, %ld rows (%ld runs vectorised), %ld violations\n", heads, Run::rows,
+              Run::vectorised, Run::violations);
+  return Run::violations == 0 ? 0 : 1;
+}
