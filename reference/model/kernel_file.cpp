@@ -10,7 +10,6 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +18,8 @@
 #include <utility>
 
 #include "reference/format/format.h"
+#include "reference/head/small_file.h"
+#include "reference/head/tensor_file.h"
 #include "reference/input_error.h"
 #include "reference/real/fp_environment.h"
 
@@ -846,17 +847,15 @@ KernelModel load_kernel(const std::string& name_or_path) {
     return preset(name_or_path);
   }
   std::error_code error;
-  const bool is_directory = std::filesystem::is_directory(name_or_path, error);
-  std::ifstream file(name_or_path, std::ios::binary);
-  std::string text(max_kernel_bytes + 1, '\0');
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad() || (!file.eof() && file.gcount() == 0)) {
+  const std::filesystem::file_status status = std::filesystem::status(name_or_path, error);
+  if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) {
     std::string list;
     for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
-    throw InputError(fmt::format("{}: {}, expected a kernel file or one of {}", name_or_path,
-                                 is_directory ? "is a directory" : "found no readable file", list));
+    throw InputError(fmt::format(
+        "{}: {}, expected a kernel file or one of {}", path_text(name_or_path),
+        std::filesystem::exists(status) ? "is a directory" : "found no readable file", list));
   }
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  const std::string text = read_small_file(name_or_path, max_kernel_bytes);
   return parse_kernel(text, name_or_path);
 }
 
