@@ -225,7 +225,9 @@ void VectorRung::measure_keys(bool check_values) {
   constexpr std::size_t reaches = reach_limit + 1;
   reach_count_.assign(reaches + 1, 0);
   reach_norm_.assign(reaches + 1, 0);
-  std::vector<double> squares((reaches + 1) * columns, 0.0);
+  // sums of squares of the columns of V, one row for each reach that occurs
+  std::vector<std::ptrdiff_t> row_of(reaches, -1);
+  std::vector<double> squares;
   vmax_.assign(columns, 0.0);
   std::vector<double> key(static_cast<std::size_t>(d_)), value(columns, 0.0);
   const Matrix &k = problem_->k, &v = problem_->v;
@@ -259,12 +261,16 @@ void VectorRung::measure_keys(bool check_values) {
     reach_norm_[reach] = std::max(reach_norm_[reach], r.norm);
     key_norm_ = std::max(key_norm_, r.norm);
     key_reach_[static_cast<std::size_t>(j)] = static_cast<std::uint8_t>(reach);
+    if (row_of[reach] < 0) {
+      row_of[reach] = static_cast<std::ptrdiff_t>(squares.size());
+      squares.resize(squares.size() + columns, 0.0);
+    }
+    double* row = &squares[static_cast<std::size_t>(row_of[reach])];
     if (v_words) {
-      kernels_->absorb_words(*v_words, v.row_bytes(j), dv_, vmax_.data(),
-                             &squares[reach * columns]);
+      kernels_->absorb_words(*v_words, v.row_bytes(j), dv_, vmax_.data(), row);
     } else {
       load(v, j, value.data());
-      kernels_->absorb(value.data(), dv_, vmax_.data(), &squares[reach * columns]);
+      kernels_->absorb(value.data(), dv_, vmax_.data(), row);
     }
   }
   // a NaN or an infinity in V stays in the sums; only then is each value row looked at
@@ -277,16 +283,21 @@ void VectorRung::measure_keys(bool check_values) {
   }
   // suffixes; every value bound is inflated over the whole number of additions
   const auto n = static_cast<double>(keys_.count());
-  reach_v_norm_.assign((reaches + 1) * columns, 0.0);
+  std::vector<double> sums(columns, 0.0);
+  reach_v_norm_.assign(columns, 0.0);
+  reach_row_.assign(reaches + 1, 0);
   for (std::size_t a = reaches; a-- > 0;) {
     reach_count_[a] += reach_count_[a + 1];
     reach_norm_[a] = std::max(reach_norm_[a], reach_norm_[a + 1]);
+    reach_row_[a] = reach_row_[a + 1];
+    if (row_of[a] < 0) continue;
+    reach_row_[a] = reach_v_norm_.size();
     for (std::size_t c = 0; c < columns; ++c) {
-      squares[a * columns + c] += squares[(a + 1) * columns + c];
-      reach_v_norm_[a * columns + c] = norm_bound(squares[a * columns + c], n + 300);
+      sums[c] += squares[static_cast<std::size_t>(row_of[a]) + c];
+      reach_v_norm_.push_back(norm_bound(sums[c], n + 300));
     }
   }
-  v_norm_.assign(reach_v_norm_.begin(), reach_v_norm_.begin() + dv4_);
+  v_norm_.assign(reach_v_norm_.end() - static_cast<std::ptrdiff_t>(columns), reach_v_norm_.end());
 }
 
 /// What is known of a query row before any score.
@@ -712,16 +723,13 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       relative[r] = (gamma_o + eps * second_order) * inflation;
       absolute[r] = lost;
       if (delta > 0) {
+        if (!with_extra) std::fill_n(extra.get(), dv4_ * height, 0.0);
         with_extra = true;
-        const double* v_tail = &reach_v_norm_[f.inexact_from * static_cast<std::size_t>(dv4_)];
+        const double* v_tail = &reach_v_norm_[reach_row_[f.inexact_from]];
         for (std::int64_t c = 0; c < dv_; ++c) {
           extra.get()[c * height + static_cast<std::int64_t>(r)] =
               delta * second_order *
               std::min(mass * vmax_[static_cast<std::size_t>(c)], norm * v_tail[c]) * inflation;
-        }
-      } else {
-        for (std::int64_t c = 0; c < dv_; ++c) {
-          extra.get()[c * height + static_cast<std::int64_t>(r)] = 0;
         }
       }
       if (kind == RowKind::enclosed) {

@@ -56,7 +56,7 @@ struct ScaleConstants {
 };
 
 /// Norms, grids and column bounds of one problem, computed once; then rows in any order and from
-/// any thread. Memory: a few doubles a key and 212 dv doubles; a block of rows adds
+/// any thread. Memory: a byte a key and at most 214 dv doubles; a block of rows adds
 /// O(rows (d + 3 dv)) and one tile.
 ///
 /// Requires: problem.validate() passed; the problem outlives the rung; every call under
@@ -117,9 +117,10 @@ class VectorRung {
   double key_norm_ = 0;  ///< largest |k|
   std::vector<std::uint8_t> key_reach_;
   // Keys by reach: quarter bits of |k| over the grid of its elements. At index a: of all keys of
-  // reach a or more, how many, their largest norm, and the column norms of their values.
+  // reach a or more, how many, their largest norm, and where the column norms of their values are.
   std::vector<std::int64_t> reach_count_;
   std::vector<double> reach_norm_, reach_v_norm_;
+  std::vector<std::size_t> reach_row_;
   std::vector<double> vmax_, v_norm_;
   double sink_hi_ = 0, sink_lo_ = 0;  ///< sink log2(e)
   bool split_all_ = false;
