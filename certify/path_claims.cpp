@@ -223,7 +223,8 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   };
   double residual = 0;
   if (k.exponent.fused && c_.operands.stored_score_factor() != 1) {
-    residual = half_ulp(k.score.accumulator.format);
+    // kernels round the product where they multiply scores, or where they subtract
+    residual = std::max(half_ulp(k.score.accumulator.format), half_ulp(k.exponent.format));
   }
   // The maximum is one of scores in the store format, in the exponent's once scaled there, or a
   // product in the accumulator's if the exponent is fused.

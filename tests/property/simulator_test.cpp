@@ -120,7 +120,9 @@ class Run {
     if (report.stabilizer == "online") {
       // mu is the stored maximum; rules that keep it elsewhere need a format that holds every score
       if (kernel_.stabilizer.store == fp32) list.push_back(make_loop_stabilizer("online-scaled"));
-      if (kernel_.stabilizer.store == fp32 && kernel_.exponent.fused) {
+      // what they subtract is a number of the exponent's format, the policy's mu one of the store
+      if (kernel_.stabilizer.store == fp32 && kernel_.exponent.fused &&
+          kernel_.exponent.format == fp32) {
         list.push_back(make_loop_stabilizer("online-fa2"));
         // the policy has no offset for FP8 weights
         list.push_back(make_loop_stabilizer("online-fa3", {{"offset", 0}}));
@@ -167,6 +169,7 @@ class Run {
                l_range = value("l.range");
     const Claim* l_nonzero = find(report.claims, "l.nonzero");
     for (std::size_t r = 0; r < run.lse.size(); ++r) {
+      if (violations > 0 && std::getenv("VERBOSE") != nullptr) return;
       const auto row = static_cast<std::int64_t>(r);
       if (head_.visibility.visible(row).count() == 0) continue;
       ++rows;
