@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/evaluate/simulate/lanes/operands.h"
 #include "reference/input_error.h"
 
 namespace headroom {
@@ -84,8 +85,8 @@ HeadArithmetic::HeadArithmetic(const AttentionProblem& problem, const KernelMode
   if (!base_two && problem.scale.is_base2()) {
     refuse("exponent.base = \"e\" with a base-2 scale", "a natural scale");
   }
-  const StoredConstants constants = stored_constants(problem.scale, kernel);
-  stored_factor_ = constants.at_score ? static_cast<float>(constants.score) : 1.0F;
+  constants_ = stored_constants(problem.scale, kernel);
+  stored_factor_ = constants_.at_score ? static_cast<float>(constants_.score) : 1.0F;
   (kernel.score.scale_before_store ? early_factor_ : factor_) = stored_factor_;
 
   // what a natural number is multiplied by to be in the unit of scaled scores
@@ -140,67 +141,100 @@ HeadArithmetic::HeadArithmetic(const AttentionProblem& problem, const KernelMode
     refuse("tiles.keys = " + std::to_string(tile) + " with numerator.order " + to_text(order),
            "a multiple of " + std::to_string(order.size));
   }
-  load_queries(constants);
-  load_keys(constants);
-  std::vector<float> row(static_cast<std::size_t>(problem.value_channels()));
-  for (std::int64_t j = 0; j < length_ && !std::isnan(largest_value_); ++j) {
-    problem.v.load_row(j, row.data());
+  reload();
+}
+
+void HeadArithmetic::reload() {
+  load_queries();
+  load_keys();
+  largest_value_ = -1;
+}
+
+float HeadArithmetic::largest_value() const {
+  float largest = largest_value_;
+  if (largest >= 0 || std::isnan(largest)) return largest;
+  largest = 0;
+  std::vector<float> row(static_cast<std::size_t>(problem_->value_channels()));
+  for (std::int64_t j = 0; j < length_ && !std::isnan(largest); ++j) {
+    problem_->v.load_row(j, row.data());
     for (const float x : row) {
-      largest_value_ = std::isfinite(x) ? std::max(largest_value_, std::fabs(x))
-                                        : std::numeric_limits<float>::quiet_NaN();
+      largest = std::isfinite(x) ? std::max(largest, std::fabs(x))
+                                 : std::numeric_limits<float>::quiet_NaN();
       if (!std::isfinite(x)) break;
+    }
+  }
+  largest_value_ = largest;
+  return largest;
+}
+
+/// Rows of Q or K, folded. The plain simulation does it number by number.
+void HeadArithmetic::load(const Matrix& from, std::int64_t rows, bool fold, double constant,
+                          float* to) const {
+  if (!options_.plain) {
+    const LaneKernels& lanes = lane_kernels(options_.set.value_or(best_instruction_set()));
+    load_matrix(lanes, from, rows, to);
+    if (fold) {
+      lanes.fold(static_cast<float>(constant), Narrowing(kernel_->scale.arithmetic, false, false),
+                 Narrowing(kernel_->operand, false, false), to, rows * from.columns());
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = to + i * from.columns();
+    from.load_row(i, row);
+    for (std::int64_t t = 0; t < from.columns() && fold; ++t) {
+      row[t] = static_cast<float>(fold_constant(row[t], from.format(), constant, *kernel_));
     }
   }
 }
 
-void HeadArithmetic::load_queries(const StoredConstants& constants) {
+void HeadArithmetic::load_queries() {
   const Matrix& q = problem_->q;
   queries_.resize(static_cast<std::size_t>(q.rows() * q.columns()));
-  for (std::int64_t i = 0; i < q.rows(); ++i) {
-    float* row = &queries_[at(i)];
-    q.load_row(i, row);
-    for (std::int64_t t = 0; t < q.columns(); ++t) {
-      if (constants.at_query) {
-        row[t] = static_cast<float>(fold_constant(row[t], q.format(), constants.query, *kernel_));
-      }
-      if (kernel_->score.accumulator.denormals_are_zero && subnormal(kernel_->operand, row[t])) {
-        row[t] = std::copysign(0.0F, row[t]);
-      }
+  load(q, q.rows(), constants_.at_query, constants_.query, queries_.data());
+  if (kernel_->score.accumulator.denormals_are_zero) {
+    for (float& x : queries_) {
+      if (subnormal(kernel_->operand, x)) x = std::copysign(0.0F, x);
     }
   }
 }
 
 /// K~ up to the padding: folded, then less the mean of the keys that are not padding, which is
 /// summed in FP32 one key after another and divided (as sequential_key_mean, norm_rule.h).
-void HeadArithmetic::load_keys(const StoredConstants& constants) {
+void HeadArithmetic::load_keys() {
   const Matrix& k = problem_->k;
   const std::int64_t d = k.columns();
   const std::int64_t held = std::max(length_, std::min(tiled_keys_, k.rows()));
-  keys_.assign(static_cast<std::size_t>(std::max(held, tiled_keys_) * d), 0.0F);
-  const bool zero_padding = kernel_->tiles.padding == Padding::zero_keys;
-  for (std::int64_t j = 0; j < (zero_padding ? length_ : held); ++j) {
-    float* row = &keys_[at(j)];
-    k.load_row(j, row);
-    for (std::int64_t t = 0; t < d && constants.at_key; ++t) {
-      row[t] = static_cast<float>(fold_constant(row[t], k.format(), constants.key, *kernel_));
-    }
-  }
+  keys_.resize(static_cast<std::size_t>(std::max(held, tiled_keys_) * d));
+  const std::int64_t loaded = kernel_->tiles.padding == Padding::zero_keys ? length_ : held;
+  load(k, loaded, constants_.at_key, constants_.key, keys_.data());
+  std::fill(keys_.begin() + loaded * d, keys_.end(), 0.0F);
   if (kernel_->centring.keys == Centring::mean && length_ > 0) {
-    std::vector<float> mean(static_cast<std::size_t>(d), 0.0F);
-    for (std::int64_t j = 0; j < length_; ++j) {
-      const float* row = &keys_[at(j)];
-      for (std::int64_t t = 0; t < d; ++t) mean[static_cast<std::size_t>(t)] += row[t];
+    const LaneKernels& lanes = lane_kernels(options_.set.value_or(best_instruction_set()));
+    mean_.assign(static_cast<std::size_t>(d), 0.0F);
+    if (options_.plain) {
+      for (std::int64_t j = 0; j < length_; ++j) {
+        const float* row = &keys_[at(j)];
+        for (std::int64_t t = 0; t < d; ++t) mean_[static_cast<std::size_t>(t)] += row[t];
+      }
+    } else {
+      lanes.column_sums(keys_.data(), length_, d, mean_.data());
     }
-    for (float& x : mean) {
+    for (float& x : mean_) {
       x = static_cast<float>(round_to(kernel_->centring.mean, x / static_cast<float>(length_)));
     }
-    const Stage difference(kernel_->centring.difference);
-    for (std::int64_t j = 0; j < (zero_padding ? length_ : held); ++j) {
-      float* row = &keys_[at(j)];
-      for (std::int64_t t = 0; t < d; ++t) {
-        row[t] = static_cast<float>(
-            difference.add(row[t], -static_cast<double>(mean[static_cast<std::size_t>(t)])));
+    if (options_.plain) {
+      const Stage difference(kernel_->centring.difference);
+      for (std::int64_t j = 0; j < loaded; ++j) {
+        float* row = &keys_[at(j)];
+        for (std::int64_t t = 0; t < d; ++t) {
+          row[t] = static_cast<float>(
+              difference.add(row[t], -static_cast<double>(mean_[static_cast<std::size_t>(t)])));
+        }
       }
+    } else {
+      lanes.centre(mean_.data(), Narrowing(kernel_->centring.difference, false, false),
+                   keys_.data(), loaded, d);
     }
   }
   if (kernel_->score.accumulator.denormals_are_zero) {

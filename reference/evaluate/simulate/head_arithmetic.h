@@ -1,6 +1,7 @@
 // The arithmetic of one kernel on one head: operands as multiplied, scores, exponents, units.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -16,12 +17,16 @@ namespace headroom {
 
 /// What both implementations of the simulation, and the stabilizers, compute with. Holds Q~ and K~
 /// as floats. Requires: NearestRounding is active in the constructor and in every member; the
-/// problem and the kernel outlive this.
+/// problem and the kernel outlive this. The const members may be called from several threads.
 class HeadArithmetic final : public LoopArithmetic {
  public:
   /// Throws InputError where problem and kernel do not fit.
   HeadArithmetic(const AttentionProblem& problem, const KernelModel& kernel,
                  const SimulationOptions& options);
+
+  /// Reads the problem's operands anew. Requires: their shapes and formats, and everything else in
+  /// the problem and the kernel, are as they were.
+  void reload();
 
   std::int64_t queries() const override { return problem_->queries(); }
   std::int64_t keys() const override { return length_; }
@@ -32,7 +37,7 @@ class HeadArithmetic final : public LoopArithmetic {
   void exponentials(const float* x, float* y, std::size_t n) const override {
     unit_.apply(x, y, n);
   }
-  float largest_value() const override { return largest_value_; }
+  float largest_value() const override;
   int key_block() const override { return kernel_->tiles.keys; }
   const float* query(std::int64_t row) const override { return &queries_[at(row)]; }
   const float* key(std::int64_t key) const override { return &keys_[at(key)]; }
@@ -95,8 +100,9 @@ class HeadArithmetic final : public LoopArithmetic {
   std::size_t at(std::int64_t row) const {
     return static_cast<std::size_t>(row * problem_->channels());
   }
-  void load_queries(const StoredConstants& constants);
-  void load_keys(const StoredConstants& constants);
+  void load_queries();
+  void load_keys();
+  void load(const Matrix& from, std::int64_t rows, bool fold, double constant, float* to) const;
   float capped(float u) const;
 
   const AttentionProblem* problem_;
@@ -105,9 +111,11 @@ class HeadArithmetic final : public LoopArithmetic {
   Stage score_, store_, exponent_, weight_;
   SumRule score_sum_;
   ExponentialUnit unit_, power_2_, power_e_;
-  std::vector<float> queries_, keys_;
+  std::vector<float> queries_, keys_, mean_;
   std::int64_t length_ = 0, tiled_keys_ = 0;
-  float factor_ = 1, early_factor_ = 1, stored_factor_ = 1, largest_value_ = 0;
+  StoredConstants constants_;
+  float factor_ = 1, early_factor_ = 1, stored_factor_ = 1;
+  mutable std::atomic<float> largest_value_ = -1;  ///< negative: not known yet
   std::optional<float> sink_, cap_;
   float cap_slope_ = 0;  ///< scores that are capped before they are scaled: u = s * cap_slope_
   float bias_factor_ = 1;

@@ -1,5 +1,6 @@
 #include "reference/evaluate/simulate/simulate.h"
 
+#include "reference/evaluate/simulate/lanes/lanes.h"
 #include "reference/evaluate/simulate/plain.h"
 #include "reference/real/fp_environment.h"
 
@@ -11,6 +12,9 @@ Simulated simulate(const AttentionProblem& problem, const KernelModel& kernel,
   const NearestRounding nearest;
   const HeadArithmetic head(problem, kernel, options);
   stabilizer.init(head);
+  if (dump == nullptr && lanes_cover(problem, kernel, options)) {
+    return simulate_lanes(head, stabilizer, rows);
+  }
   return simulate_plain(head, stabilizer, rows, dump);
 }
 

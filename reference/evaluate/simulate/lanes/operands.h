@@ -1,0 +1,14 @@
+// Stored matrices as floats, whole.
+#pragma once
+
+#include <cstdint>
+
+#include "reference/evaluate/simulate/lanes/lane_kernels.h"
+#include "reference/head/matrix.h"
+
+namespace headroom {
+
+/// The first `rows` rows, row-major without gaps, exact. Requires: a format of at most 24 bits.
+void load_matrix(const LaneKernels& lanes, const Matrix& from, std::int64_t rows, float* to);
+
+}  // namespace headroom
