@@ -5,8 +5,8 @@
                                         with their recorded outputs, which have to say that every
                                         claim holds
   constants_test.py sollya SOURCE_ROOT  runs the Sollya scripts: the output is the recorded one
-  constants_test.py gappa SOURCE_ROOT   runs the Gappa proof on all entries of the table, and sees a
-                                        tighter claim refused
+  constants_test.py gappa SOURCE_ROOT   runs the Gappa proofs, that of exp2 on all entries of its
+                                        table, and sees tighter claims refused
 
 Exit status 0: yes; 1: no; 77: the tool is not installed.
 """
@@ -154,6 +154,29 @@ def compare(root):
                    r"power\[i\] = Simd::fma\(scaled\[i\], p\[i\], scaled\[i\]\)"):
         c.true("exp2_short: " + source, re.search(source, many))
 
+    # log2 and the quotient.
+    gappa_log2 = root / "proofs/gappa/vector_log2.g"
+    constants = script_constants(gappa_log2, "#")
+    for name in ("log2_e_hi", "log2_e_lo", "ln_2_hi", "ln_2_lo"):
+        c.equal(f"{name} in Gappa", log2[name], [constants.get(name)])
+    text, code = re.sub(r"#.*", "", gappa_log2.read_text()), (vector / "log2.cpp").read_text()
+    for script, source in (
+            ("correction = rnd(q * log2_e_hi);", "const double correction = q * log2_e_hi;"),
+            ("tail rnd= rest + correction;", "return {head, rest + correction,"),
+            ("end rnd= tail - radius;", "p.tail - p.radius"),
+            ("ln_inner rnd= ln_2_lo * ln_head + ln_remainder;",
+             "std::fma(ln_2_lo, log2_x.head, remainder)"),
+            ("ln_tail rnd= ln_2_hi * log2_tail + ln_inner;",
+             "const double tail = std::fma(ln_2_hi, log2_x.tail, std::fma(")):
+        c.true(script, script in text)
+        c.true(source, source in code)
+    code = (vector / "quotient.h").read_text()
+    text = (root / "proofs/gappa/vector_quotient.g").read_text()
+    for script, source in (("q = rnd(a / b);", "const auto q = Simd::div(a, b);"),
+                           ("remainder = a - q * b;", "const auto remainder = Simd::fnma(q, b, a);")):
+        c.true(script, script in text)
+        c.true(source, source in code)
+
     print(f"{c.count - c.failures} of {c.count} comparisons hold")
     return 1 if c.failures else 0
 
@@ -172,6 +195,11 @@ def run_sollya(root):
     return failed
 
 
+def accepted(script):
+    return subprocess.run(["gappa", "-Eno-auto-dichotomy"], input=script, capture_output=True,
+                          text=True).returncode == 0
+
+
 def run_gappa(root):
     if not shutil.which("gappa"):
         return SKIPPED
@@ -182,15 +210,22 @@ def run_gappa(root):
         print(run.stdout + run.stderr)
         return 1
     # What Gappa prints may change with its version; that a smaller bound is refused may not.
-    script = (folder / "vector_exp2.g").read_text()
-    for claim, smaller in (("|y -/ exact| <= 0x1.0fp-53", "|y -/ exact| <= 0x1p-53"),
-                           ("|short -/ exact| <= 0x1.c9p-53", "|short -/ exact| <= 0x1.9p-53")):
-        tighter = script.replace(claim, smaller)
-        assert tighter != script
-        if subprocess.run(["gappa", "-Eno-auto-dichotomy"], input=tighter, capture_output=True,
-                          text=True).returncode == 0:
-            print(f"Gappa accepts {smaller}: the script proves nothing")
+    for name, claims in (
+            ("vector_exp2", (("|y -/ exact| <= 0x1.0fp-53", "|y -/ exact| <= 0x1p-53"),
+                             ("|short -/ exact| <= 0x1.c9p-53", "|short -/ exact| <= 0x1.9p-53"))),
+            ("vector_log2", (("<= 0x1p-93", "<= 0x1p-95"), ("<= 0x1p-92", "<= 0x1p-94"),
+                             ("<= 0x1p-86", "<= 0x1p-88"), ("<= 0x1p-84", "<= 0x1p-87"))),
+            ("vector_quotient", (("|q - a / b| <= 0x1p-53", "|q - a / b| <= 0x1p-54"),
+                                 ("a in [1, 2]", "a in [1, 3]")))):
+        script = (folder / f"{name}.g").read_text()
+        if not accepted(script):
+            print(f"Gappa refuses {name}.g")
             return 1
+        for claim, stronger in claims:
+            assert claim in script
+            if accepted(script.replace(claim, stronger)):
+                print(f"Gappa accepts {stronger} in {name}.g: the script proves nothing")
+                return 1
     return 0
 
 
