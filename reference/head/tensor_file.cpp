@@ -124,6 +124,8 @@ std::shared_ptr<const TensorFile> TensorFile::open(const std::string& path,
     parse_npz(*file, options);
   } else if (std::filesystem::path(path).extension() == ".npy") {
     throw InputError(path_text(path) + ": does not begin with \\x93NUMPY, expected a .npy file");
+  } else if (std::filesystem::path(path).extension() == ".npz") {
+    throw InputError(path_text(path) + ": does not begin with PK, expected a .npz archive");
   } else {
     parse_safetensors(*file);
   }
