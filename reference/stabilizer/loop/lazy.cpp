@@ -30,7 +30,7 @@ class ConditionalRescale final : public RowMaximumLoop {
 
   void init(const LoopArithmetic& kernel) override {
     RowMaximumLoop::init(kernel);
-    const bool fp8 = kernel.model().operand.bits() <= 8;
+    const bool fp8 = kernel.model().p.format.bits() <= 8;
     const auto or_default = [](double asked, float otherwise) {
       return std::isnan(asked) ? otherwise : static_cast<float>(asked);
     };

@@ -36,7 +36,7 @@ class RawMaximum final : public RowMaximumLoop {
 
   void init(const LoopArithmetic& kernel) override {
     RowMaximumLoop::init(kernel);
-    const bool fp8 = kernel.model().operand.bits() <= 8;
+    const bool fp8 = kernel.model().p.format.bits() <= 8;
     offset_ = std::isnan(asked_offset_) ? (fp8 ? 8.0F : 0.0F) : static_cast<float>(asked_offset_);
     start_ = initial_;
     if (const std::optional<float> sink = kernel.sink()) {
@@ -254,7 +254,7 @@ const std::vector<LoopEntry>& online_entries() {
        {{"initial_max", none}, {"check_inf", 1, choice}, {"descending", 0, choice}},
        make_raw},
       {"online-fa3",
-       "as online-fa2, less `offset` for FP8 operands (8); flash-attention 3, hopper/softmax.h",
+       "as online-fa2, less `offset` where P is FP8 (8); flash-attention 3, hopper/softmax.h",
        {{"initial_max", none},
         {"check_inf", 1, choice},
         {"descending", 0, choice},
