@@ -55,28 +55,20 @@ Window window_of(const std::string& text) {
 
 // --- Extra tensors of a head: bias, mask, sink
 
-/// The [rows, columns] matrix of a head in a tensor of rank 1 to 4; leading dimensions are heads,
-/// or batch and heads, and each may be 1 for all.
-Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& head,
-                   const std::string& name, std::int64_t columns) {
-  const std::string full = head.prefix + name;
-  const Tensor* t = file->find(full);
-  if (t == nullptr) {
-    const auto unusable = file->unusable().find(full);
-    throw InputError(fmt::format("{}: tensor {}: {}", printable(file->path()), printable(full),
-                                 unusable == file->unusable().end()
-                                     ? "not found"
-                                     : fmt::format("dtype {}, expected F32, F16 or BF16",
-                                                   printable(unusable->second.dtype))));
-  }
-  std::vector<std::int64_t> shape = t->shape;
-  const auto refuse = [&] {
+/// Where the [rows, columns] matrix of a head is in a tensor of rank 1 to 4; leading dimensions are
+/// heads, or batch and heads, and each may be 1 for all.
+struct Place {
+  std::int64_t first, rows;  ///< first element; 1 row for all queries, or one a query
+};
+Place place_of(const TensorFile& file, const Head& head, const std::string& full,
+               std::vector<std::int64_t> shape, std::int64_t columns) {
+  const auto refuse = [&, given = shape] {
     std::string text;
-    for (const std::int64_t n : t->shape) text += (text.empty() ? "" : ",") + std::to_string(n);
+    for (const std::int64_t n : given) text += (text.empty() ? "" : ",") + std::to_string(n);
     throw InputError(
         fmt::format("{}: tensor {}: shape [{}] does not fit head {} ({} queries, {} "
                     "columns)",
-                    printable(file->path()), printable(full), text, printable(head.id),
+                    printable(file.path()), printable(full), text, printable(head.id),
                     head.queries(), columns));
   };
   if (shape.empty() || shape.size() > 4) refuse();
@@ -85,9 +77,62 @@ Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& he
   if (shape[3] != columns || (rows != 1 && rows != head.queries())) refuse();
   const std::int64_t b = shape[0] == 1 ? 0 : head.batch, h = shape[1] == 1 ? 0 : head.query_head;
   if (b >= shape[0] || h >= shape[1]) refuse();
-  const std::int64_t stride = columns * t->format.storage_bytes();
-  return Matrix(file, t->data + (b * shape[1] + h) * rows * stride, t->format, rows, columns,
-                stride);
+  return {(b * shape[1] + h) * rows * columns, rows};
+}
+
+[[noreturn]] void refuse_tensor(const TensorFile& file, const std::string& full,
+                                std::string_view expected) {
+  const auto unusable = file.unusable().find(full);
+  throw InputError(fmt::format(
+      "{}: tensor {}: {}", printable(file.path()), printable(full),
+      unusable == file.unusable().end()
+          ? "not found"
+          : fmt::format("dtype {}, expected {}", printable(unusable->second.dtype), expected)));
+}
+
+Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& head,
+                   const std::string& name, std::int64_t columns, std::string_view expected) {
+  const std::string full = head.prefix + name;
+  const Tensor* t = file->find(full);
+  if (t == nullptr) refuse_tensor(*file, full, expected);
+  const Place place = place_of(*file, head, full, t->shape, columns);
+  const std::int64_t bytes = t->format.storage_bytes();
+  return Matrix(file, t->data + place.first * bytes, t->format, place.rows, columns,
+                columns * bytes);
+}
+
+/// A mask: a boolean tensor (safetensors BOOL, numpy '|b1'), or numbers of which those that are not
+/// zero are visible. Integers are refused: an integer mask may hold lengths, indices or bits.
+std::vector<std::uint8_t> mask_of(const std::shared_ptr<const TensorFile>& file, const Head& head,
+                                  const std::string& name, std::int64_t columns) {
+  constexpr std::string_view expected = "BOOL, F32, F16 or BF16";
+  const std::string full = head.prefix + name;
+  std::vector<std::uint8_t> mask;
+  const auto other = file->unusable().find(full);
+  if (other != file->unusable().end()) {
+    const UnusableTensor& t = other->second;
+    if (t.dtype != "BOOL" && t.dtype != "|b1" && t.dtype != "b1") {
+      refuse_tensor(*file, full, expected);
+    }
+    const Place place = place_of(*file, head, full, t.shape, columns);
+    for (std::int64_t i = 0; i < place.rows * columns; ++i) {
+      const auto byte = std::to_integer<std::uint8_t>(t.data[place.first + i]);
+      if (byte > 1) {
+        throw InputError(fmt::format("{}: tensor {}: element {} is the byte {}, expected 0 or 1",
+                                     printable(file->path()), printable(full), place.first + i,
+                                     byte));
+      }
+      mask.push_back(byte);
+    }
+    return mask;
+  }
+  const Matrix m = head_matrix(file, head, name, columns, expected);
+  std::vector<double> row(static_cast<std::size_t>(columns));
+  for (std::int64_t i = 0; i < m.rows(); ++i) {
+    m.load_row(i, row.data());
+    for (const double x : row) mask.push_back(x != 0);
+  }
+  return mask;
 }
 
 double sink_of(const std::shared_ptr<const TensorFile>& file, const Head& head,
@@ -105,13 +150,15 @@ double sink_of(const std::shared_ptr<const TensorFile>& file, const Head& head,
   } catch (const std::invalid_argument&) {
     if (!file) throw InputError("--sink: expected a number with .npy files");
   }
-  const Tensor* t = file->find(head.prefix + text);
+  const std::string full = head.prefix + text;
+  if (file->unusable().contains(full)) refuse_tensor(*file, full, "F32, F16 or BF16");
+  const Tensor* t = file->find(full);
   if (t == nullptr || t->shape.size() != 1 ||
       (t->shape[0] != 1 && t->shape[0] <= head.query_head)) {
     throw InputError(
         fmt::format("--sink: '{}' is no number, and {} has no tensor {} of one "
                     "element a query head",
-                    printable(text), printable(file->path()), printable(head.prefix + text)));
+                    printable(text), printable(file->path()), printable(full)));
   }
   double value = 0;
   Matrix(file, t->data + (t->shape[0] == 1 ? 0 : head.query_head) * t->format.storage_bytes(),
@@ -134,8 +181,9 @@ void add_problem_options(CLI::App& command, ProblemOptions& options) {
       ->needs(segments);
   command.add_option("--bias", options.bias,
                      "Final part of the name of an additive bias, natural units; -inf hides");
-  command.add_option("--mask-tensor", options.mask_tensor,
-                     "Final part of the name of a mask tensor: nonzero is visible");
+  command.add_option(
+      "--mask-tensor", options.mask_tensor,
+      "Final part of the name of a mask tensor: true, or a number not 0, is visible");
   command.add_option("--softcap", options.softcap,
                      "Scores become C tanh(score / C), before the bias");
   command.add_option("--sink", options.sink,
@@ -163,17 +211,10 @@ void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_f
   const bool wants_file = !a.bias.empty() || !a.mask_tensor.empty() || !a.sink.empty();
   if (wants_file && one_file) file = TensorFile::open(head.file);
   if (!file && (!a.bias.empty() || !a.mask_tensor.empty())) {
-    throw InputError("--bias, --mask-tensor: tensors are read from a .safetensors file");
+    throw InputError("--bias, --mask-tensor: tensors are read from a .safetensors or .npz file");
   }
-  if (!a.bias.empty()) p.bias = head_matrix(file, head, a.bias, p.keys());
-  if (!a.mask_tensor.empty()) {
-    const Matrix m = head_matrix(file, head, a.mask_tensor, p.keys());
-    std::vector<double> row(static_cast<std::size_t>(p.keys()));
-    for (std::int64_t i = 0; i < m.rows(); ++i) {
-      m.load_row(i, row.data());
-      for (const double x : row) p.mask.push_back(x != 0);
-    }
-  }
+  if (!a.bias.empty()) p.bias = head_matrix(file, head, a.bias, p.keys(), "F32, F16 or BF16");
+  if (!a.mask_tensor.empty()) p.mask = mask_of(file, head, a.mask_tensor, p.keys());
   if (!a.sink.empty()) p.sink = sink_of(file, head, a.sink);
 }
 
