@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from decimal import Decimal
 from fractions import Fraction
 
@@ -38,6 +39,10 @@ def pack(dtype, numbers):
         return b"".join(struct.pack("<f", x)[2:] for x in numbers)
     if dtype == "BOOL":
         return bytes(bool(x) for x in numbers)
+    if dtype == "U8 as BOOL":
+        return bytes(numbers)
+    if dtype == "I32":
+        return struct.pack(f"<{len(numbers)}i", *numbers)
     return b"".join(struct.pack(DTYPES[dtype], x) for x in numbers)
 
 
@@ -52,7 +57,7 @@ def write_safetensors(path, tensors):
     header, body = {}, b""
     for name, (dtype, shape, numbers) in tensors.items():
         data = pack(dtype, numbers)
-        header[name] = {"dtype": dtype, "shape": shape,
+        header[name] = {"dtype": dtype.split()[-1], "shape": shape,
                         "data_offsets": [len(body), len(body) + len(data)]}
         body += data
     text = json.dumps(header).encode()
@@ -133,7 +138,11 @@ class Head:
                 "bias": ("F32", [self.nq, self.nk], flat(self.bias)),
                 "fmask": ("F32", [self.nq, self.nk], flat(self.mask)),
                 "bmask": ("BOOL", [self.nq, self.nk], flat(self.mask)),
-                "sinks": ("F32", [1], [0.75])}
+                "brow": ("BOOL", [1, self.nk], self.mask[0]),
+                "imask": ("I32", [self.nq, self.nk], [int(x) for x in flat(self.mask)]),
+                "broken": ("U8 as BOOL", [1, self.nk], [2] * self.nk),
+                "sinks": ("F32", [1], [0.75]),
+                "isinks": ("I32", [1], [1])}
 
     def row(self, i, scale=Fraction(1, 2), sees=lambda i, j: True, bias=False, softcap=None,
             sink=None):
@@ -209,6 +218,8 @@ class ReferenceTest(unittest.TestCase):
                 (["--window", "-1,0"], {"sees": lambda i, j: j <= i}),
                 (["--bias", "bias"], {"bias": True}),
                 (["--mask-tensor", "fmask"], {"sees": lambda i, j: self.head.mask[i][j]}),
+                (["--mask-tensor", "bmask"], {"sees": lambda i, j: self.head.mask[i][j]}),
+                (["--mask-tensor", "brow"], {"sees": lambda i, j: self.head.mask[0][j]}),
                 (["--segments", "2,4", "--key-segments", "5,4"],
                  {"sees": lambda i, j: (i < 2) == (j < 5)}),
                 (["--lengths", "4"], {"sees": lambda i, j: j < 4}),
@@ -272,6 +283,40 @@ class ReferenceTest(unittest.TestCase):
             lse = dec(self.head.row(i)[1]) / Decimal(2).ln()
             self.assertEqual(tensors["lse"][2][i], rounded(Fraction(lse), "fp64"))
 
+    def test_mask_in_an_archive(self):
+        archive = self.folder / "head.npz"
+        with zipfile.ZipFile(archive, "w") as z:
+            for name, descr, dtype, columns in (
+                    ("q", "<f4", "F32", self.head.d), ("k", "<f4", "F32", self.head.d),
+                    ("v", "<f4", "F32", self.head.dv), ("mask", "|b1", "BOOL", self.head.nk)):
+                rows = getattr(self.head, name)
+                z.writestr(name + ".npy", npy_bytes(descr, [len(rows), columns], pack(
+                    dtype, [x for row in rows for x in row])))
+        safetensors, self.file = self.file, archive
+        output = self.expect(["--mask-tensor", "mask"],
+                             sees=lambda i, j: self.head.mask[i][j])
+        self.file = safetensors
+        self.assertEqual(self.expect(["--mask-tensor", "bmask"],
+                                     sees=lambda i, j: self.head.mask[i][j]), output)
+
+    def test_operands_as_a_kernel_rounds_them(self):
+        """scale 3/8 multiplied into Q and rounded to BF16: the product has at most 10 bits, so that
+        there is one rounding whatever `arithmetic` is; log2(e) stays at the score."""
+        kernel = self.folder / "folded.toml"
+        kernel.write_text('name = "folded"\nmachine = "tpu7x"\n[scale]\nscale = "query"\n'
+                          'log2e = "score"\n[centring]\nkeys = "none"\n')
+        plain = [self.head.row(i, Fraction(3, 8))[0] for i in range(self.head.nq)]
+        self.head.q = [[float(rounded(Fraction(x) * Fraction(3, 8), "bf16")) for x in row]
+                       for row in self.head.q]
+        run(self.file, "--scale", "3/8", "--mask", "none", "--format", "fp32", "--kernel", kernel,
+            "-o", self.out)
+        metadata, tensors = read_safetensors(self.out)
+        self.assertIn("folded", metadata["reference"])
+        folded = [self.head.row(i, Fraction(1)) for i in range(self.head.nq)]
+        self.assertEqual(tensors["o"][2], [rounded(x, "fp32") for o, _ in folded for x in o])
+        self.assertEqual(tensors["lse"][2], [rounded(l, "fp32") for _, l in folded])
+        self.assertNotEqual(tensors["o"][2], [rounded(x, "fp32") for o in plain for x in o])
+
     def test_npy_in_and_out(self):
         names = []
         for name in "qkv":
@@ -310,6 +355,21 @@ class ReferenceTest(unittest.TestCase):
             files.append(self.out.read_bytes())
         self.assertEqual(files[0], files[1])
 
+    def test_undecided_elements_are_nan_and_exit_code_3(self):
+        """tanh(5000) and tanh(6000) are equal to 14426 bits, 1 + 2^-8 is a midpoint of BF16."""
+        write_safetensors(self.file, {"q": ("F32", [1, 1], [1]), "k": ("F32", [2, 1], [5000, 6000]),
+                                      "v": ("F32", [2, 2], [1, 1, 1 + 2**-7, 2])})
+        done = run(self.file, "--scale", "1", "--mask", "none", "--softcap", "1", "--format",
+                   "bf16", "--json", "-o", self.out, code=3)
+        document = json.loads(done.stdout)
+        self.assertEqual(document["exit_code"], 3)
+        (head,) = document["heads"]
+        self.assertEqual(head["undecided"], [{"row": 0, "channel": 0}])
+        self.assertEqual(head["decided_by"]["o"]["undecided"], 1)
+        output = read_safetensors(self.out)[1]["o"][2]
+        self.assertNotEqual(output[0], output[0])
+        self.assertEqual(output[1], 1.5)
+
     def refused(self, *arguments):
         """Exit 2, one line, and nothing beside the input."""
         before = sorted(self.folder.rglob("*"))
@@ -322,7 +382,10 @@ class ReferenceTest(unittest.TestCase):
     def test_refusals_leave_no_file(self):
         good = [self.file, "--format", "fp32", "-o"]
         for arguments, expected in [
-                ([*good, self.out, "--mask-tensor", "bmask"], "bmask.*BOOL.*expected F32"),
+                ([*good, self.out, "--mask-tensor", "imask"], "imask.*I32.*expected BOOL, F32"),
+                ([*good, self.out, "--mask-tensor", "broken"], "broken.*byte 2, expected 0 or 1"),
+                ([*good, self.out, "--mask-tensor", "sinks"], r"sinks.*\[1\].*does not fit"),
+                ([*good, self.out, "--sink", "isinks"], "isinks.*I32.*expected F32"),
                 ([*good, self.out, "--bias", "bmask"], "bmask.*BOOL.*expected F32"),
                 ([*good, self.out, "--bias", "nothing"], "nothing.*not found"),
                 ([*good, self.out, "--bias", "q"], r"q.*\[6,4\].*does not fit"),

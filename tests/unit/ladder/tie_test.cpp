@@ -123,6 +123,36 @@ TEST(Ties, SoftcapWithEqualValues) {
   expect_midpoint(p);
 }
 
+// tanh(5000) and tanh(6000) differ by 2^-14426, so that the mean is that close to the midpoint, and
+// no criterion of softcaps tells it from a tie; tanh(1000) and tanh(1001) differ by 2^-2885.
+TEST(Ties, SoftcapBeyondTheWidestPrecisionIsUndecided) {
+  const std::vector<double> v = {1, 1 + 2 * half_ulp};
+  AttentionProblem p = row({5000, 6000}, v, Scale::natural(1));
+  p.softcap = Rational(1);
+  LadderOptions o;
+  o.output = {bf16, Rounding::nearest_even};
+  const RoundedRows r = correctly_rounded(p, all_rows(p), o);
+  EXPECT_EQ(r.counts.output[static_cast<std::size_t>(Rung::undecided)], 1);
+  EXPECT_EQ(r.counts.lse[static_cast<std::size_t>(Rung::undecided)], 0);
+  ASSERT_EQ(r.undecided.size(), 1U);
+  EXPECT_EQ(r.undecided[0].row, 0);
+  EXPECT_EQ(r.undecided[0].channel, 0);
+  EXPECT_EQ(r.output_code(0, 0), bf16.nan_code());
+  EXPECT_EQ(r.counts.widest_bits, widest_precision);
+  // no boundary is near in FP32
+  Rung by{};
+  EXPECT_EQ(output(p, fp32, Rounding::nearest_even, &by), 1 + half_ulp);
+  EXPECT_NE(by, Rung::undecided);
+
+  AttentionProblem q = row({1000, 1001}, v, Scale::natural(1));
+  q.softcap = Rational(1);
+  EXPECT_EQ(output(q, bf16, Rounding::nearest_even, &by), 1 + 2 * half_ulp);
+  EXPECT_EQ(by, Rung::wide);
+  q = row({1001, 1000}, v, Scale::natural(1));
+  q.softcap = Rational(1);
+  EXPECT_EQ(output(q, bf16, Rounding::nearest_even), 1.0);
+}
+
 TEST(Ties, FarBelowPrecisionStillDecides) {
   // 1 + 2^-8 plus or minus something of relative size e^-66000: the sign alone decides
   for (const double other : {2.0, 0.0}) {
