@@ -382,12 +382,17 @@ struct WideRow::State {
     return r;
   }
 
+  /// The precision to try next: twice as many bits, the widest as the last.
+  static mpfr_prec_t after(mpfr_prec_t p) {
+    return p < widest_precision ? std::min(2 * p, widest_precision) : widest_precision + 1;
+  }
+
   /// Sign of sum_g W_g C_g (+ extra(bits)), or nothing at the largest precision.
   template <class Extra>
   std::optional<int> sign(const std::vector<Dyadic>& coefficients, const Extra& extra) {
     const bool all_zero = std::all_of(coefficients.begin(), coefficients.end(),
                                       [](const Dyadic& c) { return c.significand == 0; });
-    for (mpfr_prec_t p = std::max(bits, first_precision); p <= widest_precision; p *= 2) {
+    for (mpfr_prec_t p = std::max(bits, first_precision); p <= widest_precision; p = after(p)) {
       at_precision(p);
       const std::optional<WideInterval> other = extra(p);
       if (all_zero && !other) return 0;
@@ -436,7 +441,7 @@ struct WideRow::State {
   template <class Enclose, class Compare>
   Settled settle(const Target& target, const Enclose& enclose, const Compare& compare) {
     bool zero_compared = false;
-    for (mpfr_prec_t p = std::max(bits, first_precision); p <= widest_precision; p *= 2) {
+    for (mpfr_prec_t p = std::max(bits, first_precision); p <= widest_precision; p = after(p)) {
       WideInterval e = enclose(p);
       mpfr_ptr lo = &e.raw()->left;
       mpfr_ptr hi = &e.raw()->right;
