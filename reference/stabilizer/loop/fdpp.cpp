@@ -31,53 +31,57 @@ class FlashDecoding final : public LoopStabilizer {
     low_ = kernel.round_exponent(a_ * unit);
     high_ = kernel.round_exponent(b_ * unit);
   }
-  void before_loop(std::span<const std::int64_t> rows) override { outside_.resize(rows.size()); }
+  void before_loop(std::span<const std::int64_t> rows) override { doubtful_.resize(rows.size()); }
   void tile(const TileScores& scores, const TileDecision& decision) override {
     std::fill_n(decision.shift, scores.rows, shift_);
     if (!tested_) return;
-    std::fill(outside_.begin(), outside_.end(), 0);
-    const Format& format = kernel_->model().exponent.format;
-    if (format == fp32 && !kernel_->fused()) {
-      test_fast(scores);
-    } else {
-      with_exponents(format, [&](const auto& x) { test(x, scores); });
-    }
-    for (std::int64_t r = 0; r < scores.rows; ++r) {
-      if (outside_[static_cast<std::size_t>(r)] != 0) decision.recompute[r] = 1;
-    }
+    std::fill(doubtful_.begin(), doubtful_.end(), 0);
+    find_doubtful(scores);
+    with_exponents(kernel_->model().exponent.format, [&](const auto& x) {
+      for (std::int64_t r = 0; r < scores.rows; ++r) {
+        if (doubtful_[static_cast<std::size_t>(r)] != 0 && !inside(x, scores, r)) {
+          decision.recompute[r] = 1;
+        }
+      }
+    });
   }
   std::string_view fallback() const override {
     return tested_ ? std::string_view("online-fa2") : std::string_view();
   }
 
  private:
-  void test_fast(const TileScores& scores) {
-    const float c = kernel_->factor(), shift = shift_, low = low_, high = high_;
-    std::int32_t* outside = outside_.data();
+  /// Marks rows with a visible score that may be outside: x in FP32 is not inside by a margin of
+  /// 8 * 2^-p (|end| + |phi|), when x as the kernel rounds it and x here differ by half of that.
+  void find_doubtful(const TileScores& scores) {
+    const double size = std::fmax(std::fabs(low_), std::fabs(high_)) + std::fabs(shift_);
+    const double margin =
+        std::ldexp(size, 3 - kernel_->model().exponent.format.precision) + 0x1p-20;
+    const float c = kernel_->factor(), shift = shift_;
+    const auto low = static_cast<float>(low_ + margin), high = static_cast<float>(high_ - margin);
+    std::int32_t* doubtful = doubtful_.data();
     for (std::int64_t j = 0; j < scores.keys; ++j) {
       const float* s = scores.scores + j * scores.stride;
       for (std::int64_t r = 0; r < scores.rows; ++r) {
         const float x = s[r] * c - shift;
-        const int inside = static_cast<int>(x > low) & static_cast<int>(x < high);
-        const int visible = static_cast<int>(s[r] != minus_infinity);
-        outside[r] |= visible & (1 - inside);
+        const int in = static_cast<int>(x > low) & static_cast<int>(x < high);
+        doubtful[r] |= static_cast<int>(s[r] != minus_infinity) & (1 - in);
       }
     }
   }
 
+  /// The kernel's own test of one row.
   template <typename Exponents>
-  void test(const Exponents& x, const TileScores& scores) {
+  bool inside(const Exponents& x, const TileScores& scores, std::int64_t r) const {
     const float c = kernel_->factor();
     const bool fused = kernel_->fused() && c != 1;
     for (std::int64_t j = 0; j < scores.keys; ++j) {
-      for (std::int64_t r = 0; r < scores.rows; ++r) {
-        const float s = scores.scores[j * scores.stride + r];
-        if (s == minus_infinity) continue;
-        const float exponent =
-            fused ? x.multiply_subtract(s, c, shift_) : x.subtract(kernel_->scaled(s), shift_);
-        if (!(exponent > low_ && exponent < high_)) outside_[static_cast<std::size_t>(r)] = 1;
-      }
+      const float s = scores.scores[j * scores.stride + r];
+      if (s == minus_infinity) continue;
+      const float exponent =
+          fused ? x.multiply_subtract(s, c, shift_) : x.subtract(kernel_->scaled(s), shift_);
+      if (!(exponent > low_ && exponent < high_)) return false;
     }
+    return true;
   }
 
   std::string_view name_;
@@ -85,7 +89,7 @@ class FlashDecoding final : public LoopStabilizer {
   bool tested_;
   const LoopArithmetic* kernel_ = nullptr;
   float shift_ = 0, low_ = 0, high_ = 0;
-  std::vector<std::int32_t> outside_;
+  std::vector<std::int32_t> doubtful_;
 };
 
 std::unique_ptr<LoopStabilizer> make_fdpp(std::string_view name, const LoopParameters& parameters) {

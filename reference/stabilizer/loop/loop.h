@@ -88,7 +88,8 @@ struct TileScores {
 /// What the stabilizer decides for one tile, `rows` elements each, owned by the caller. On entry
 /// they hold the previous tile's shift (at the first tile 0), corrections of 1, recompute of 0.
 struct TileDecision {
-  /// What is subtracted from scaled scores, a number of exponent.format.
+  /// What is subtracted from scaled scores: a number of exponent.format, or of stabilizer.store
+  /// for rules that store mu before the loop. It holds minus offset().
   float* shift = nullptr;
   /// l and O are multiplied by this before the tile's terms are added; 1 leaves them alone.
   float* correction = nullptr;

@@ -1,29 +1,40 @@
 #include "reference/stabilizer/loop/row_maximum.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "reference/stabilizer/loop/exponent_arithmetic.h"
 
 namespace headroom {
 namespace {
 
-constexpr std::int64_t lanes = 16;  // rows whose maxima stay in registers
+/// Four rows, an SSE register of every x86-64; a vector of this type is what all compilers make
+/// maxps of.
+typedef float Rows __attribute__((vector_size(16)));
+constexpr std::int64_t lanes = 4, registers = 4;
+
+template <NanInMaximum nan>
+Rows raised(Rows m, Rows s) {
+  const Rows larger = s > m ? s : m;
+  if constexpr (nan == NanInMaximum::kept) return s != s ? s : larger;
+  return larger;
+}
 
 template <NanInMaximum nan>
 void raise(const TileScores& tile, float* m) {
   std::int64_t r = 0;
-  for (; r + lanes <= tile.rows; r += lanes) {
-    float largest[lanes];
-    std::copy_n(m + r, lanes, largest);
+  for (; r + registers * lanes <= tile.rows; r += registers * lanes) {
+    Rows largest[registers];
+    std::memcpy(largest, m + r, sizeof largest);
     const float* s = tile.scores + r;
     for (std::int64_t j = 0; j < tile.keys; ++j, s += tile.stride) {
-      for (std::int64_t i = 0; i < lanes; ++i) {
-        float next = s[i] > largest[i] ? s[i] : largest[i];
-        if constexpr (nan == NanInMaximum::kept) next = s[i] != s[i] ? s[i] : next;
-        largest[i] = next;
+      for (std::int64_t i = 0; i < registers; ++i) {
+        Rows scores;
+        std::memcpy(&scores, s + i * lanes, sizeof scores);
+        largest[i] = raised<nan>(largest[i], scores);
       }
     }
-    std::copy_n(largest, lanes, m + r);
+    std::memcpy(m + r, largest, sizeof largest);
   }
   for (; r < tile.rows; ++r) {
     for (std::int64_t j = 0; j < tile.keys; ++j) {

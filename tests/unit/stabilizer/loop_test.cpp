@@ -530,22 +530,45 @@ TEST(FlashDecoding, WindowIsNaturalInBase2) {
 
 TEST(FlashDecoding, FastTestIsTheExactOne) {
   std::mt19937_64 random(3);
-  TestArithmetic a = plain(7);
-  a.c = 0.37F;
   const LoopParameters p = {{"phi", 0.3}, {"a", -2}, {"b", 2}};
-  for (int trial = 0; trial < 200; ++trial) {
-    std::vector<float> s(7);
-    for (float& x : s) x = static_cast<float>(random() % 4001) / 250.0F - 8;
-    const NearestRounding nearest;
-    const float phi = a.round_exponent(0.3 * log2_e), low = a.round_exponent(-2 * log2_e),
-                high = a.round_exponent(2 * log2_e);
-    bool outside = false;
-    for (const float x : s) {
-      const float e = a.round_exponent(double{x} * a.c) - phi;
-      outside = outside || e <= low || e >= high;
+  int outside_rows = 0;
+  for (const Format& format : {fp32, bf16}) {
+    for (const bool fused : {false, true}) {
+      TestArithmetic a = plain(3);
+      a.kernel.exponent.format = format;
+      a.kernel.exponent.fused = fused;
+      a.c = 0.37F;
+      const NearestRounding nearest;
+      const float phi = a.round_exponent(0.3 * log2_e), low = a.round_exponent(-2 * log2_e),
+                  high = a.round_exponent(2 * log2_e);
+      for (int trial = 0; trial < 500; ++trial) {
+        std::vector<float> s(3);
+        for (float& x : s) {  // around the ends of the window, or anywhere
+          x = static_cast<float>(random() % 4001) / 250.0F - 8;
+          if (trial % 2 != 0) {
+            const double end = (random() % 2 == 0 ? low : high) + double{phi};
+            x = static_cast<float>(end / a.c);
+            const int steps = static_cast<int>(random() % 9) - 4;
+            for (int i = 0; i < std::abs(steps); ++i)
+              x = std::nextafter(x, steps > 0 ? 99.F : -99.F);
+          }
+        }
+        bool outside = false;
+        for (const float x : s) {
+          // the scores are so that these double differences are exact, or rounded far below
+          const float e = fused ? a.round_exponent(static_cast<double>(
+                                      static_cast<long double>(double{x} * a.c) - phi))
+                                : a.round_exponent(double{a.scaled(x)} - phi);
+          outside = outside || e <= low || e >= high;
+        }
+        outside_rows += outside ? 1 : 0;
+        EXPECT_EQ(run_row(a, "fdpp", s, p).recompute, outside)
+            << format.name << fused << std::hexfloat << " " << s[0] << " " << s[1] << " " << s[2];
+      }
     }
-    EXPECT_EQ(run_row(a, "fdpp", s, p).recompute, outside);
   }
+  EXPECT_GT(outside_rows, 500);
+  EXPECT_LT(outside_rows, 1950);
 }
 
 TEST(FlashDecoding, UntestedPhi) {
