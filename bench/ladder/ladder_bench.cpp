@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "bench/ladder/heads.h"
 #include "reference/evaluate/ladder/ladder.h"
@@ -75,6 +76,19 @@ void rigorous(benchmark::State& state) {
   }
   per_score(state, nq);
   state.SetLabel(name(set));
+}
+
+/// The first rung on a head of few queries (decoding).
+void few_queries(benchmark::State& state) {
+  const NearestRounding nearest;
+  const auto n = state.range(0);
+  const AttentionProblem p = make_head(HeadKind::gaussian, bf16, n, nk, d, 1);
+  const std::vector<std::int64_t> rows = all_rows(p);
+  for (auto _ : state) {
+    const VectorRung rung(p, best_instruction_set());
+    benchmark::DoNotOptimize(rung.enclose(rows));
+  }
+  per_score(state, n);
 }
 
 /// Conversion, Q K^T and S V with the same loops: no exp2, no sums, no bounds.
@@ -373,6 +387,26 @@ void width_case(benchmark::State& state, HeadKind kind, const Format& from) {
   state.counters["max"] = widths.back();
 }
 
+/// A whole head of 75,600 queries and keys, correctly rounded to BF16 on one core. Only where asked
+/// for: it takes a minute.
+void full_head(benchmark::State& state) {
+  constexpr std::int64_t n = 75600;
+  const oneapi::tbb::global_control one(oneapi::tbb::global_control::max_allowed_parallelism, 1);
+  const AttentionProblem p = make_head(HeadKind::gaussian, bf16, n, n, d, 1);
+  LadderOptions options;
+  options.output.format = options.lse.format = bf16;
+  RungCounts counts;
+  for (auto _ : state) counts = correctly_rounded(p, all_rows(p), options).counts;
+  state.counters["ns/score"] = benchmark::Counter(
+      static_cast<double>(n) * static_cast<double>(n) * 1e-9,
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.counters["vector s"] = counts.seconds[0];
+  state.counters["double-double s"] = counts.seconds[1];
+  state.counters["wide s"] = counts.seconds[2];
+  state.counters["undecided by vector"] = static_cast<double>(n * d + n - counts.of(Rung::vector));
+  state.counters["undecided"] = static_cast<double>(counts.of(Rung::undecided));
+}
+
 /// Prints ratios of medians to the rigorous pass.
 class RatioReporter : public benchmark::ConsoleReporter {
  public:
@@ -403,7 +437,7 @@ class RatioReporter : public benchmark::ConsoleReporter {
   std::map<std::string, double> scores_;
 };
 
-void register_all() {
+void register_all(bool full) {
   const auto fast = [](benchmark::internal::Benchmark* b) {
     b->Repetitions(41)->MinTime(0.02)->Unit(benchmark::kMillisecond)->ReportAggregatesOnly();
   };
@@ -416,6 +450,14 @@ void register_all() {
   fast(benchmark::RegisterBenchmark("two_products", two_products)->Arg(best));
   fast(benchmark::RegisterBenchmark("rigorous", rigorous)->Arg(best));
   fast(benchmark::RegisterBenchmark("openblas_two_dgemms", two_dgemms));
+  for (const int n : {1, 2, 4, 5, 8}) {
+    benchmark::RegisterBenchmark("few_queries", few_queries)
+        ->Arg(n)
+        ->Unit(benchmark::kMicrosecond)
+        ->Repetitions(9)
+        ->MinTime(0.02)
+        ->ReportAggregatesOnly();
+  }
   for (const InstructionSet set : {InstructionSet::avx2, InstructionSet::portable}) {
     if (processor_has(set) && static_cast<int>(set) != best) {
       slow(benchmark::RegisterBenchmark("rigorous", rigorous)->Arg(static_cast<int>(set)));
@@ -425,6 +467,11 @@ void register_all() {
   slow(benchmark::RegisterBenchmark("arb_dot", arb_dots));
   slow(benchmark::RegisterBenchmark("mpfi", mpfi_row));
   slow(benchmark::RegisterBenchmark("mpfr", mpfr_row));
+  if (full) {
+    benchmark::RegisterBenchmark("full_head_gaussian_bf16", full_head)
+        ->Iterations(1)
+        ->Unit(benchmark::kSecond);
+  }
   const std::pair<const char*, HeadKind> kinds[] = {{"gaussian", HeadKind::gaussian},
                                                     {"outliers", HeadKind::outlier_channels},
                                                     {"mean_one", HeadKind::mean_one}};
@@ -454,7 +501,13 @@ void register_all() {
 }  // namespace headroom::bench
 
 int main(int argc, char** argv) {
-  headroom::bench::register_all();
+  const bool full = argc > 1 && std::string_view(argv[1]) == "--full-head";
+  if (full) {
+    argv[1] = argv[0];
+    ++argv;
+    --argc;
+  }
+  headroom::bench::register_all(full);
   benchmark::Initialize(&argc, argv);
   headroom::bench::RatioReporter reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);

@@ -12,6 +12,7 @@ extern const LadderKernels ladder_kernels_avx512;
 extern const LadderKernels ladder_kernels_small_portable;
 extern const LadderKernels ladder_kernels_small_avx2;
 extern const LadderKernels ladder_kernels_small_avx512;
+extern const LadderKernels ladder_kernels_single_avx512;
 extern const PairKernels pair_kernels_portable;
 extern const PairKernels pair_kernels_avx2;
 extern const PairKernels pair_kernels_avx512;
@@ -28,7 +29,9 @@ const LadderKernels& ladder_kernels(InstructionSet set) {
   return ladder_kernels_portable;
 }
 
-const LadderKernels& small_ladder_kernels(InstructionSet set) {
+const LadderKernels& small_ladder_kernels(InstructionSet set, std::int64_t rows) {
+  if (set == InstructionSet::avx512 && rows <= most_single_rows)
+    return ladder_kernels_single_avx512;
   switch (set) {
     case InstructionSet::avx512:
       return ladder_kernels_small_avx512;

@@ -113,7 +113,10 @@ struct LadderKernels {
 
 /// Requires processor_has(set).
 const LadderKernels& ladder_kernels(InstructionSet set);
-/// The same with the lowest panel, one register: for calls of that many rows or fewer (decoding).
-const LadderKernels& small_ladder_kernels(InstructionSet set);
+/// The same for `rows` rows in all, few (decoding): with panels of one row and keys in lanes up to
+/// most_single_rows where the instruction set has such loops, else with panels of one register.
+const LadderKernels& small_ladder_kernels(InstructionSet set, std::int64_t rows);
+/// From three rows on a panel of one register costs less (bench/ladder, few_queries).
+inline constexpr std::int64_t most_single_rows = 2;
 
 }  // namespace headroom

@@ -48,6 +48,7 @@ PairRow::PairRow(const AttentionProblem& problem, const VectorRung& rung, std::i
   std::vector<double>&query = work.query, &key = work.key;
   rung.load(problem.q, row, query.data());
   const VectorRung::Reach reach = rung.reach(problem.q.format(), query.data());
+  const double query_norm = reach.norm();
   const ScaleConstants& c = rung.constants();
   const bool capped = problem.softcap.has_value();
 
@@ -87,7 +88,7 @@ PairRow::PairRow(const AttentionProblem& problem, const VectorRung& rung, std::i
         s_hi[i] = kernels_->dot(query.data(), key.data(), d);
       } else {
         kernels_->dot_pair(query.data(), key.data(), d, &s_hi[i], &s_lo[i]);
-        score_error = std::max(score_error, cascade * reach.norm * rung.norm_of_reach(quarters));
+        score_error = std::max(score_error, cascade * query_norm * rung.norm_of_reach(quarters));
         ++cascaded_;
       }
     }

@@ -87,16 +87,13 @@ struct Binary {
   }
 };
 
-/// An upper bound of 4 log2(norm / 2^grid) as an integer in [0, reach_limit]. norm is 0 or normal.
-int reach_of(double norm, int grid) {
-  if (norm == 0) return 0;
-  const Binary x(norm);
-  // 2^(-3/4), 2^(-1/2), 2^(-1/4), rounded down
-  const int quarter = x.m <= 0x1.306fe0a31b714p-1   ? 1
-                      : x.m <= 0x1.6a09e667f3bccp-1 ? 2
-                      : x.m <= 0x1.ae89f995ad3acp-1 ? 3
-                                                    : 4;
-  return std::clamp(4 * (x.e - 1 - grid) + quarter, 0, reach_limit);
+/// An upper bound of 4 log2(sqrt(square) / 2^grid) = 2 log2(square) - 4 grid as an integer in
+/// [0, reach_limit]. square is 0 or normal.
+int reach_of(double square, int grid) {
+  if (square == 0) return 0;
+  const Binary x(square);
+  const int half = x.m <= 0x1.6a09e667f3bccp-1 ? -1 : 0;  // 2^(-1/2), rounded down
+  return std::clamp(2 * x.e + half - 4 * grid, 0, reach_limit);
 }
 
 /// Exponent of a grid that holds every number of `format` of at least `least` in magnitude, a
@@ -106,10 +103,11 @@ int grid_exponent(double least, const Format& format) {
   return std::max(Binary(least).e - 1 - (format.precision - 1), format.least_exponent());
 }
 
+/// Upper bound of a sum of `n` squares from the computed sum, and of a root.
+double square_bound(double squares, double n) { return squares * (1 + (n + 8) * 0x1p-51); }
+double root_bound(double square) { return std::sqrt(square) * (1 + 0x1p-50); }
 /// Upper bound of the 2-norm from a computed sum of `n` squares.
-double norm_bound(double squares, double n) {
-  return std::sqrt(squares * (1 + (n + 8) * 0x1p-51)) * (1 + 0x1p-50);
-}
+double norm_bound(double squares, double n) { return root_bound(square_bound(squares, n)); }
 
 struct AlignedFree {
   void operator()(double* p) const { std::free(p); }
@@ -211,12 +209,14 @@ VectorRung::Reach VectorRung::reach(const Format& format, const double* x) const
   return reach(format, squares, least);
 }
 
+double VectorRung::Reach::norm() const { return root_bound(square); }
+
 VectorRung::Reach VectorRung::reach(const Format& format, double squares, double least) const {
   Reach r;
   r.finite = std::isfinite(squares);
   if (!r.finite) return r;
-  r.norm = norm_bound(squares, static_cast<double>(d_));
-  r.quarters = reach_of(r.norm, grid_exponent(least, format));
+  r.square = square_bound(squares, static_cast<double>(d_));
+  r.quarters = reach_of(r.square, grid_exponent(least, format));
   return r;
 }
 
@@ -258,8 +258,7 @@ void VectorRung::measure_keys(bool check_values) {
     }
     const auto reach = static_cast<std::size_t>(r.quarters);
     ++reach_count_[reach];
-    reach_norm_[reach] = std::max(reach_norm_[reach], r.norm);
-    key_norm_ = std::max(key_norm_, r.norm);
+    reach_norm_[reach] = std::max(reach_norm_[reach], r.square);  // its root is taken below
     key_reach_[static_cast<std::size_t>(j)] = static_cast<std::uint8_t>(reach);
     if (row_of[reach] < 0) {
       row_of[reach] = static_cast<std::ptrdiff_t>(squares.size());
@@ -278,7 +277,6 @@ void VectorRung::measure_keys(bool check_values) {
       std::all_of(squares.begin(), squares.end(), [](double x) { return std::isfinite(x); });
   if (!all_finite && !check_values) {
     bad_.clear();
-    key_norm_ = 0;
     return measure_keys(true);
   }
   // suffixes; every value bound is inflated over the whole number of additions
@@ -288,7 +286,7 @@ void VectorRung::measure_keys(bool check_values) {
   reach_row_.assign(reaches + 1, 0);
   for (std::size_t a = reaches; a-- > 0;) {
     reach_count_[a] += reach_count_[a + 1];
-    reach_norm_[a] = std::max(reach_norm_[a], reach_norm_[a + 1]);
+    reach_norm_[a] = std::max(root_bound(reach_norm_[a]), reach_norm_[a + 1]);
     reach_row_[a] = reach_row_[a + 1];
     if (row_of[a] < 0) continue;
     reach_row_[a] = reach_v_norm_.size();
@@ -297,6 +295,7 @@ void VectorRung::measure_keys(bool check_values) {
       reach_v_norm_.push_back(norm_bound(sums[c], n + 300));
     }
   }
+  key_norm_ = reach_norm_[0];
   v_norm_.assign(reach_v_norm_.end() - static_cast<std::ptrdiff_t>(columns), reach_v_norm_.end());
 }
 
@@ -328,7 +327,7 @@ VectorRung::RowFacts VectorRung::facts_of(std::int64_t row, double* query) const
     return f;
   }
   const auto d = static_cast<double>(d_);
-  f.norm = reach.norm;
+  f.norm = reach.norm();
   const int exact_to = 4 * 53 - reach.quarters;  // reaches up to this are exact
   f.inexact_from = static_cast<std::size_t>(std::clamp(exact_to + 1, 0, reach_limit + 1));
   f.inexact_keys = reach_count_[f.inexact_from];
@@ -387,8 +386,10 @@ struct VectorRung::Block {
 
 RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
   const AttentionProblem& p = *problem_;
-  const LadderKernels& small = small_ladder_kernels(kernels_->set);
-  const bool few = static_cast<std::int64_t>(rows.size()) <= small.panel_rows;
+  const auto row_count = static_cast<std::int64_t>(rows.size());
+  const LadderKernels& small = small_ladder_kernels(kernels_->set, row_count);
+  const bool few = row_count <= small.panel_rows ||
+                   (kernels_->set == InstructionSet::avx512 && row_count <= most_single_rows);
   const LadderKernels& kernel = few ? small : *kernels_;
   const std::int64_t height = kernel.panel_rows;
   const std::size_t n_rows = rows.size();

@@ -69,12 +69,13 @@ class VectorRung {
   std::int64_t panel_rows() const { return kernels_->panel_rows; }
   InstructionSet instruction_set() const { return kernels_->set; }
 
-  /// A vector's norm, rounded up, and the quarter bits by which it exceeds the grid of its
+  /// A vector's squared norm, rounded up, and the quarter bits by which it exceeds the grid of its
   /// elements: scores of two vectors are exact if these add to at most 4 * 53.
   struct Reach {
-    double norm = 0;
+    double square = 0;
     int quarters = 0;
     bool finite = true;
+    double norm() const;  ///< rounded up
   };
   Reach reach(const Format& format, const double* x) const;
   /// Of a key of keys(): its reach in quarter bits, and a bound of the norms of keys of that reach.

@@ -88,7 +88,8 @@ TEST(LadderKernels, ShortWeightsWithinTheirBound) {
   const NearestRounding nearest;
   double worst = 0;
   for (const InstructionSet set : sets()) {
-    for (const LadderKernels* k : {&ladder_kernels(set), &small_ladder_kernels(set)}) {
+    for (const LadderKernels* k :
+         {&ladder_kernels(set), &small_ladder_kernels(set, 8), &small_ladder_kernels(set, 1)}) {
       std::mt19937_64 random(3);
       const std::int64_t n = tile_keys * k->panel_rows;
       const Aligned scores = aligned(n), visible = aligned(n);
@@ -292,11 +293,10 @@ TEST(PairKernels, ScoresOfIntegersAreExact) {
   }
 }
 
-TEST(LadderKernels, ValuesMoveIntoTotals) {
+void expect_values(const LadderKernels& k) {
   const NearestRounding nearest;
-  for (const InstructionSet set : sets()) {
-    const LadderKernels& k = ladder_kernels(set);
-    const std::int64_t rows = k.panel_rows, channels = 8;
+  for (const std::int64_t channels : {4, 8, 20, 24}) {
+    const std::int64_t rows = k.panel_rows;
     const Aligned w = aligned(tile_keys * rows), v = aligned(tile_keys * channels),
                   sums = aligned(channels * rows), total = aligned(channels * rows);
     for (std::int64_t i = 0; i < tile_keys * rows; ++i) w.get()[i] = static_cast<double>(i % 11);
@@ -320,6 +320,13 @@ TEST(LadderKernels, ValuesMoveIntoTotals) {
         EXPECT_EQ(total.get()[at], 1003 + 2 * sum);
       }
     }
+  }
+}
+TEST(LadderKernels, ValuesMoveIntoTotals) {
+  for (const InstructionSet set : sets()) {
+    expect_values(ladder_kernels(set));
+    expect_values(small_ladder_kernels(set, 8));
+    expect_values(small_ladder_kernels(set, 1));
   }
 }
 
