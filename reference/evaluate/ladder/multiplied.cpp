@@ -23,6 +23,16 @@ Matrix stored(std::int64_t rows, std::int64_t columns, const std::vector<double>
 
 }  // namespace
 
+std::optional<Scale> scale_at_score(const Scale& scale, const KernelModel& kernel) {
+  const bool scale_left = kernel.scale.scale == FactorSite::score;
+  const bool log2e_left = kernel.scale.log2e == FactorSite::score;
+  if (scale.is_base2()) return scale_left ? scale : Scale::base2(1);
+  if (log2e_left) return scale_left ? scale : Scale::natural(1);
+  if (!scale_left) return Scale::base2(1);
+  if (scale.is_irrational()) return std::nullopt;
+  return Scale::base2(scale.rational());
+}
+
 AttentionProblem AttentionProblem::as_multiplied(const Head& head, const KernelModel& kernel) {
   std::vector<double> queries, keys;
   const std::int64_t d = head.channels();
@@ -46,21 +56,13 @@ AttentionProblem AttentionProblem::as_multiplied(const Head& head, const KernelM
   AttentionProblem problem(head);
   problem.q = stored(head.queries(), d, queries, "Q");
   problem.k = stored(head.keys(), d, keys, "K");
-  const bool scale_left = kernel.scale.scale == FactorSite::score;
-  const bool log2e_left = kernel.scale.log2e == FactorSite::score;
-  if (head.scale.is_base2()) {
-    if (!scale_left) problem.scale = Scale::base2(1);
-  } else if (log2e_left) {
-    if (!scale_left) problem.scale = Scale::natural(1);
-  } else if (!scale_left) {
-    problem.scale = Scale::base2(1);
-  } else if (!head.scale.is_irrational()) {
-    problem.scale = Scale::base2(head.scale.rational());
-  } else {
+  const std::optional<Scale> left = scale_at_score(head.scale, kernel);
+  if (!left) {
     throw InputError(head.id + ": scale " + head.scale.text() +
                      " left at the score with log2(e) folded is an irrational base-2 factor, " +
                      "which the reference does not take");
   }
+  problem.scale = *left;
   return problem;
 }
 

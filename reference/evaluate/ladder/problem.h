@@ -71,4 +71,8 @@ struct AttentionProblem {
   void validate() const;
 };
 
+/// What a kernel leaves of a head's scale for the score, over operands with the other factors
+/// folded in; nothing if that is no exact scale (an irrational base-2 factor).
+std::optional<Scale> scale_at_score(const Scale& scale, const KernelModel& kernel);
+
 }  // namespace headroom
