@@ -9,5 +9,6 @@ namespace headroom::cli {
 void add_certify(CLI::App& app, int& exit_code);
 void add_limits(CLI::App& app, int& exit_code);
 void add_reference(CLI::App& app, int& exit_code);
+void add_simulate(CLI::App& app, int& exit_code);
 
 }  // namespace headroom::cli

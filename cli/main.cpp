@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
   headroom::cli::add_certify(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
   headroom::cli::add_reference(app, exit_code);
+  headroom::cli::add_simulate(app, exit_code);
   if (const std::string wrong = unknown_subcommand(app, argc, argv); !wrong.empty()) {
     return fail(wrong);
   }

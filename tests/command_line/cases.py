@@ -285,3 +285,103 @@ case("certify-eps-above-one",
 case("certify-certificates-nowhere",
      ["certify", "examples/heads/one_sided_gate_bf16.safetensors", "--kernel", "hopper",
       "--certificates", ""], 2, err=r"--certificates.*folder")
+
+# simulate. What a kernel gives bit for bit is tested where the engine is; here: options, refusals,
+# files, exit codes, and case E, whose kernel gives 1.0027 where exact attention gives 0.58195.
+SIMULATE = [ROPE, "--kernel", "hopper", "--heads", "layer1:0"]
+CASE_E = ["examples/heads/one_sided_gate_bf16.safetensors", "--kernel",
+          "examples/kernels/one-sided.toml", "--scale-log2", "1"]
+
+
+def simulate(name, arguments, code, **expectations):
+    case("simulate-" + name, ["simulate", *arguments], code, **expectations)
+
+
+def errors(value, over="multiplied", head=0):
+    return value["heads"][head]["errors"][over]
+
+
+for flags in (["--list"], ["--stabilizer", "list"]):
+    simulate("list" + flags[0], flags, 0,
+             has=["online-fa2\n", "fixed-m\n", "fa4-row\n", "cap = 88", "vfa\n", "lazy-wave\n"])
+simulate("list-json", ["--list", "--json"], 0,
+         json=lambda value: {"online-fa2", "online-fa3", "online-scaled", "online-triton",
+                             "online-splash", "online-maxdiffusion", "online-rpa", "clis",
+                             "clis-alg1", "fixed-m", "fixed-m-n", "vfa", "vfa-sampled", "fdpp",
+                             "fdpp-untested", "fa4-row", "fa4-tile1", "fa4-tile2", "lazy-wave",
+                             "static-max", "softcap-max"}
+         <= set(values("stabilizers", "*", "name")(value)))
+simulate("no-kernel", [ROPE, "--stabilizer", "fa4-row"], 2, err=r"--kernel is required")
+simulate("no-stabilizer", [ROPE, "--kernel", "hopper"], 2, err=r"--stabilizer is required")
+simulate("no-files", ["--kernel", "hopper", "--stabilizer", "fa4-row"], 2, err=r"found 0 files")
+simulate("no-such-file", ["no/such.safetensors", "--kernel", "hopper", "--stabilizer", "fa4-row"],
+         2, err=r"no/such\.safetensors")
+simulate("unknown-stabilizer", [*SIMULATE, "--stabilizer", "softermax"], 2,
+         err=r"softermax.*online-fa2")
+simulate("unknown-parameter", [*SIMULATE, "--stabilizer", "fixed-m", "--set", "gap=3"], 2,
+         err=r"fixed-m.*gap.*cap")
+for bad in ("cap", "=3", "cap=", "cap=many", "cap=nan"):
+    simulate(f"set-{bad}", [*SIMULATE, "--stabilizer", "fixed-m", "--set", bad], 2, err=r"--set.*")
+simulate("set-twice", [*SIMULATE, "--stabilizer", "fixed-m", "--set", "cap=3", "--set", "cap=4"], 2,
+         err=r"--set.*cap.*twice")
+for option in ("--order", "--exp2-choice", "--reciprocal-choice"):
+    simulate("bad" + option, [*SIMULATE, "--stabilizer", "fa4-row", option, "best"], 2,
+             err=option + r".*'best'.*(ascending|nearest)")
+for bad in ("1024", "sample:0", "sample:x", "sample:"):
+    simulate(f"rows-{bad}", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", bad], 2, err=r"--rows")
+simulate("bad-output", [*SIMULATE, "--stabilizer", "fa4-row", "-o", "{tmp}/o.txt"], 2,
+         err=r"-o.*o\.txt.*\.safetensors or \.npy", files=[])
+simulate("dump-nowhere", [*SIMULATE, "--stabilizer", "fa4-row", "--dump", ""], 2,
+         err=r"--dump.*folder")
+simulate("dump-into-a-file", [*SIMULATE, "--stabilizer", "fa4-row", "--dump", ROPE], 2,
+         err=r"--dump .*cannot make this folder")
+simulate("table", [ROPE, "--kernel", "hopper", "--stabilizer", "fa4-row", "--rows", "0-40"], 0,
+         has=["takes", "layer1.0", "layer1.3", "of max|v|", "scale 1/8 (metadata), mask causal "
+              "(metadata): 4 heads", "kernel hopper (machine hopper), stabilizer fa4-row"])
+# BF16 P and O: a fraction of the spacing of BF16 at max |v|, and FP32 sums
+simulate("right", [*SIMULATE, "--stabilizer", "online-fa3", "--rows", "sample:40", "--json"], 0,
+         json=lambda value: value["schema"] == "headroom-simulate-1" and value["exit_code"] == 0
+         and value["heads"][0]["gate"] and value["heads"][0]["events"] == []
+         and 0 < errors(value)["relative_to_largest_value"] < 2**-7
+         and errors(value)["lse"] < 1e-4)
+# every shift is -200 or 400 in natural units: scores of a few tens overflow, and flush
+simulate("infinite", [*SIMULATE, "--stabilizer", "static-max", "--set", "estimate=-200", "--rows",
+                      "0-9", "--json"], 1,
+         json=lambda value: value["heads"][0]["nonfinite"] == 10 and value["heads"][0]["zero"] == 0
+         and value["heads"][0]["nonfinite_rows"] == "0-9" and errors(value) is None
+         and "infinity" in values("heads", "*", "events", "*", "event")(value))
+simulate("zero", [*SIMULATE, "--stabilizer", "static-max", "--set", "estimate=400", "--rows", "0-9"],
+         1, has=["first flush: row 0, weight, tile 0, key 0: ", "stabilizer static-max with "
+                 "estimate = 400"])
+# scores 64 times as large: the gate of 213 refuses, which a kernel would heed
+simulate("gate-refuses", [*SIMULATE, "--stabilizer", "fixed-m", "--scale", "8", "--rows", "0-9"], 0,
+         has=["refuses", "warning: scale 8 (option)"])
+simulate("no-gate", [*SIMULATE, "--stabilizer", "fixed-m", "--scale", "8", "--rows", "0-9",
+                     "--no-gate"], 1, has=["refuses"])
+simulate("case-e", [*CASE_E, "--stabilizer", "fixed-m-n", "--events", "--json"], 0,
+         json=lambda value: abs(errors(value)["absolute"] - (1.0027 - 0.58195)) < 2**-8
+         and value["heads"][0]["gate"]
+         and value["heads"][0]["events"][0]["event"] == "flush"
+         and value["heads"][0]["events"][0]["stage"] == "weight")
+simulate("case-e-clis", [*CASE_E, "--stabilizer", "clis", "--json"], 0,
+         json=lambda value: errors(value)["absolute"] < 2**-9 and value["heads"][0]["gate"])
+simulate("clis-given", [*CASE_E, "--stabilizer", "clis", "--set", "cap=100", "--set",
+                       "kappa=0x1p-5"], 0,
+         has=["stabilizer clis with cap = 100, kappa = 0.03125"])
+simulate("choices", [*SIMULATE, "--stabilizer", "online-fa2", "--rows", "3", "--order", "random",
+                     "--exp2-choice", "random", "--seed", "9", "--json"], 0,
+         json=lambda value: value["order"] == "random" and value["seed"] == 9
+         and value["exp2_choice"] == "random")
+simulate("cast", [TOY, "--kernel", "hopper", "--cast", "rne", "--stabilizer", "vfa", "--rows",
+                  "sample:9"], 0, has=["cast to bf16 (rne)"])
+simulate("problem-options", [*SIMULATE, "--stabilizer", "online-fa2", "--rows", "100-120",
+                             "--window", "16,0", "--segments", "110,914", "--json"], 0,
+         json=lambda value: errors(value)["relative_to_largest_value"] < 2**-7)
+simulate("dump-and-output", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7,9", "--dump",
+                             "{tmp}/dump", "-o", "{tmp}/o.safetensors"], 0,
+         files=["o.safetensors"]
+         + [f"dump/ropegpt_layer1_bf16:layer1.0.{name}.npy" for name in (
+             "scores", "exponents", "weights", "stored_weights", "shifts", "corrections",
+             "denominators", "numerators", "o", "lse", "rows")])
+simulate("npy-output-needs-a-type", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7", "-o",
+                                     "{tmp}/o.npy"], 2, err=r"bf16.*\.npy", files=[])
