@@ -615,17 +615,18 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
           panel.all_set = panel.all_set && panel.shift_set[r];
         }
       }
+      bool rescale = false;
       double sum_before[most_panel_rows], squares_before[most_panel_rows];
-      std::copy_n(panel.state.sum, height, sum_before);
-      std::copy_n(panel.state.squares, height, squares_before);
       if (panel.brief) {
         kernel.short_weights(args, scores.get(), n, &panel.state);
       } else {
+        std::copy_n(panel.state.sum, height, sum_before);
+        std::copy_n(panel.state.squares, height, squares_before);
         kernel.weights(args, scores.get(), n, &panel.state);
-      }
-      bool rescale = false;
-      for (std::int64_t r = 0; r < n_panel && !panel.brief; ++r) {
-        rescale = rescale || panel.state.greatest[r] > panel.state.shift[r] + headroom_above_shift;
+        for (std::int64_t r = 0; r < n_panel; ++r) {
+          rescale =
+              rescale || panel.state.greatest[r] > panel.state.shift[r] + headroom_above_shift;
+        }
       }
       if (rescale) {
         std::copy_n(sum_before, height, panel.state.sum);
