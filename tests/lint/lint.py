@@ -159,6 +159,23 @@ def rounding_flags(root):
                        r"__attribute__\s*\(\(\s*optimize", without_comments)
 
 
+@rule("defects")
+def defects(root):
+    """DEFECTS.md names tests that exist."""
+    path = pathlib.Path(root) / "DEFECTS.md"
+    if not path.exists():
+        return
+    tests = set()
+    for name in filter(is_cpp, project_files(root)):
+        if name.parts[0] == "tests":
+            text = (pathlib.Path(root) / name).read_text(errors="replace")
+            tests.update(map(".".join, re.findall(r"\bTEST(?:_F|_P)?\((\w+),\s*(\w+)\)", text)))
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for name in re.findall(r"`([A-Z]\w*\.[A-Z]\w*)`", line):
+            if name not in tests:
+                yield f"DEFECTS.md:{number}: no test {name}"
+
+
 def main(arguments):
     if arguments == ["--rules"]:
         print("\n".join(RULES))

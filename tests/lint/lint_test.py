@@ -99,6 +99,13 @@ class LintTest(unittest.TestCase):
         self.assert_found("rounding-flags", {"meson.build": "'-frounding-math'\n"}, "missing")
         self.assert_found("rounding-flags", {"cli/x.cpp": '#pragma GCC optimize("O3")\n'}, "x.cpp:1")
 
+    def test_defects(self):
+        test = {"tests/a_test.cpp": "TEST_F(Load, Fails) {}"}
+        self.assert_clean("defects", test)
+        self.assert_clean("defects", {**test, "DEFECTS.md": "| B01 | `Load.Fails`, `p.format` |"})
+        self.assert_found("defects", {**test, "DEFECTS.md": "x\n| B01 | `Load.Passes` |"},
+                          "DEFECTS.md:2: no test Load.Passes")
+
     def test_comments_are_blanked_and_lines_kept(self):
         text = 'a; // b\n/* c\nd */ e = "// f"; g = \'"\'; h = 1\'000; // i\n'
         kept = without_comments(text)
