@@ -1,5 +1,7 @@
 #include "reference/stabilizer/loop/fixed.h"
 
+#include <xmmintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -38,26 +40,44 @@ double larger_or_nan(double a, double b) {
   return std::isnan(a) || std::isnan(b) ? not_a_number : std::max(a, b);
 }
 
+/// sum[k] + x[k][0]^2 + x[k][1]^2 + ... of eight rows in FP32, one after another in each row.
+void add_squares(const float* const x[8], std::size_t d, float sum[8]) {
+  __m128 sums[2] = {_mm_loadu_ps(sum), _mm_loadu_ps(sum + 4)};
+  std::size_t c = 0;
+  for (; c + 4 <= d; c += 4) {
+    for (int half = 0; half < 2; ++half) {
+      __m128 v[4];
+      for (int k = 0; k < 4; ++k) v[k] = _mm_loadu_ps(x[4 * half + k] + c);
+      _MM_TRANSPOSE4_PS(v[0], v[1], v[2], v[3]);
+      for (const __m128 channel : v) {
+        sums[half] = _mm_add_ps(sums[half], _mm_mul_ps(channel, channel));
+      }
+    }
+  }
+  _mm_storeu_ps(sum, sums[0]);
+  _mm_storeu_ps(sum + 4, sums[1]);
+  for (; c < d; ++c) {
+    for (int k = 0; k < 8; ++k) sum[k] += x[k][c] * x[k][c];
+  }
+}
+
 /// Norms of rows, products and sums rounded one after another from `initial` on, as
-/// KernelArithmetic::norm. Several rows at once: each sum waits for its own last term only.
+/// KernelArithmetic::norm.
 template <typename Row>
 void norms_of(const KernelArithmetic& arithmetic, double initial, std::int64_t rows,
               std::int64_t channels, const Row& row, double* norms) {
   const auto d = static_cast<std::size_t>(channels);
   std::int64_t i = 0;
   if (arithmetic.format() == fp32) {
-    constexpr int together = 8;
-    for (; i < rows; i += together) {
-      const auto n = static_cast<int>(std::min<std::int64_t>(together, rows - i));
-      const float* x[together];
-      float sum[together];
-      for (int k = 0; k < together; ++k) {
+    for (; i < rows; i += 8) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(8, rows - i));
+      const float* x[8];
+      float sum[8];
+      for (int k = 0; k < 8; ++k) {
         x[k] = row(i + std::min(k, n - 1));
         sum[k] = static_cast<float>(initial);
       }
-      for (std::size_t c = 0; c < d; ++c) {
-        for (int k = 0; k < together; ++k) sum[k] += x[k][c] * x[k][c];
-      }
+      add_squares(x, d, sum);
       for (int k = 0; k < n; ++k) norms[i + k] = std::sqrt(sum[k]);
     }
     return;
@@ -103,9 +123,11 @@ class FixedLoop : public LoopStabilizer {
 
  protected:
   const LoopArithmetic& kernel() const { return *kernel_; }
-  void set(std::vector<float> mus, bool gate) {
-    mus_ = std::move(mus);
+  /// A new head: its gate, and room for a mu of each row.
+  std::vector<float>& start(bool gate, std::size_t rows) {
     gate_ = gate;
+    mus_.resize(rows);
+    return mus_;
   }
 
  private:
@@ -129,14 +151,13 @@ class NormLoop : public FixedLoop {
     take_norms();
     cap_ = exponent_cap();
     const bool accepted = accepts();
-    std::vector<float> mus(row_norms_.size());
+    std::vector<float>& mus = start(accepted, row_norms_.size());
     const StabilizerStage& stage = kernel.model().stabilizer;
     for (std::size_t i = 0; i < mus.size(); ++i) {
       const auto row = static_cast<std::int64_t>(i);
       mus[i] = static_cast<float>(
           round_sum_of_three(stage.store, stage.round_up, base(row), -cap_, centre_of(row)));
     }
-    set(std::move(mus), accepted);
   }
 
  protected:
@@ -329,7 +350,8 @@ std::unique_ptr<LoopStabilizer> make(std::string_view name, const LoopParameters
 }  // namespace
 
 double round_sum_of_three(const Format& format, bool round_up, double a, double b, double c) {
-  if (!std::isfinite(a) || !std::isfinite(b) || !std::isfinite(c)) return a + b + c;
+  const double all = a + b + c;
+  if (!std::isfinite(all)) return all;
   // high + middle + low is the exact sum, each part at most half an ulp of the one before
   const Pair ab = two_sum(a, b);
   const Pair abc = two_sum(ab.sum, c);
