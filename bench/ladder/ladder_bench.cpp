@@ -112,15 +112,16 @@ void two_products(benchmark::State& state) {
         q.get()[(i / height * d + t) * height + i % height] = row[static_cast<std::size_t>(t)];
       }
     }
-    for (std::int64_t begin = 0; begin + tile_keys <= nk; begin += tile_keys) {
-      for (std::int64_t j = 0; j < tile_keys; ++j) {
+    for (std::int64_t begin = 0; begin < nk; begin += tile_keys) {
+      const std::int64_t keys = std::min(tile_keys, nk - begin);
+      for (std::int64_t j = 0; j < keys; ++j) {
         k.convert(Words::bf16, head().k.row_bytes(begin + j), d, key.get() + j * stride);
         k.convert_values(Words::bf16, head().v.row_bytes(begin + j), d,
                          value.get() + j * channel_group);
       }
       for (std::int64_t p = 0; p < panels; ++p) {
-        k.scores(q.get() + p * d * height, key.get(), stride, d, scores.get());
-        k.values(scores.get(), value.get(), d, sums.get() + p * d * height, nullptr);
+        k.scores(q.get() + p * d * height, key.get(), stride, d, keys, scores.get());
+        k.values(scores.get(), value.get(), d, keys, sums.get() + p * d * height, nullptr);
       }
     }
     benchmark::DoNotOptimize(sums.get()[0]);

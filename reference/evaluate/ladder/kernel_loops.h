@@ -220,8 +220,8 @@ struct LadderLoops {
   }
 
   static void scores(const double* q, const double* k, std::int64_t k_stride, std::int64_t channels,
-                     double* s) {
-    for (std::int64_t j = 0; j < tile_keys; j += Keys) {
+                     std::int64_t keys, double* s) {
+    for (std::int64_t j = 0; j < keys; j += Keys) {
       const double* key = k + j * k_stride;
       Double a[Keys][Vectors];
 #pragma GCC unroll 16
@@ -395,7 +395,7 @@ struct LadderLoops {
       squares[v] = Simd::load(state->squares + v * lanes);
       sum[v] = zero;
     }
-    // scores of padded keys are 0, so that whole steps may be taken
+    // whole steps: what they make of scores beyond the last key is replaced by 0
     const std::int64_t padded = (keys + down - 1) / down * down;
     for (std::int64_t first = 0; first < padded; first += weight_chain) {
 #pragma GCC unroll 8
@@ -465,20 +465,21 @@ struct LadderLoops {
   }
 
   /// Chains of value_chain products, each then added to its sum.
-  static void values(const double* p, const double* v_tile, std::int64_t channels4, double* o,
-                     double* total) {
+  static void values(const double* p, const double* v_tile, std::int64_t channels4,
+                     std::int64_t keys, double* o, double* total) {
     constexpr int width = static_cast<int>(channel_group);
     static_assert(tile_keys % value_chain == 0);
     for (std::int64_t c = 0; c < channels4; c += width) {
       const double* value = v_tile + c * tile_keys;
-      for (std::int64_t first = 0; first < tile_keys; first += value_chain) {
+      for (std::int64_t first = 0; first < keys; first += value_chain) {
+        const std::int64_t last = first + value_chain < keys ? first + value_chain : keys;
         Double a[width][Vectors];
 #pragma GCC unroll 8
         for (int i = 0; i < width; ++i) {
 #pragma GCC unroll 8
           for (int v = 0; v < Vectors; ++v) a[i][v] = Simd::set(0.0);
         }
-        for (std::int64_t j = first; j < first + value_chain; ++j) {
+        for (std::int64_t j = first; j < last; ++j) {
           Double x[Vectors];
 #pragma GCC unroll 8
           for (int v = 0; v < Vectors; ++v) x[v] = Simd::load(p + j * rows + v * lanes);
@@ -495,7 +496,7 @@ struct LadderLoops {
           for (int v = 0; v < Vectors; ++v) {
             double* at = o + (c + i) * rows + v * lanes;
             const Double sum = Simd::add(a[i][v], Simd::load(at));
-            if (total != nullptr && first + value_chain == tile_keys) {
+            if (total != nullptr && last == keys) {
               double* to = total + (c + i) * rows + v * lanes;
               Simd::store(to, Simd::add(Simd::load(to), sum));
               Simd::store(at, Simd::set(0.0));

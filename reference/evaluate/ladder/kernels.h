@@ -81,10 +81,10 @@ struct LadderKernels {
   /// high = (x + sigma) - sigma, low = x - high: with sigma = 1.5 2^52 g and |x| <= 2^50 g, high is
   /// x rounded to a multiple of g and low is exact.
   void (*split)(const double* x, std::int64_t count, double sigma, double* high, double* low);
-  /// scores[j][r] = <q_r, k_j>, one rounding an addition (products are exact or fused), for all
-  /// keys of the tile.
+  /// scores[j][r] = <q_r, k_j>, one rounding an addition (products are exact or fused), for the
+  /// first `keys` keys of the tile; further scores are unspecified.
   void (*scores)(const double* q_panel, const double* k_tile, std::int64_t k_stride,
-                 std::int64_t channels, double* scores);
+                 std::int64_t channels, std::int64_t keys, double* scores);
   /// Largest head of each row's visible exponents into `greatest` (which is overwritten;
   /// -infinity without a visible key).
   void (*greatest)(const ExponentArgs& args, const double* scores, std::int64_t keys,
@@ -96,9 +96,10 @@ struct LadderKernels {
   /// softcap nor bias, and |c s| <= exp2_short_limit.
   void (*short_weights)(const ExponentArgs& args, double* scores, std::int64_t keys,
                         PanelState* state);
-  /// sums[c][r] += sum_j weights[j][r] v[j][c]; with a total, then total += sums and sums = 0.
-  void (*values)(const double* weights, const double* v_tile, std::int64_t channels4, double* sums,
-                 double* total);
+  /// sums[c][r] += sum_j weights[j][r] v[j][c] over the first `keys` keys, the other weights being
+  /// 0; with a total, then total += sums and sums = 0.
+  void (*values)(const double* weights, const double* v_tile, std::int64_t channels4,
+                 std::int64_t keys, double* sums, double* total);
   /// total += part; part = 0.
   void (*flush)(double* part, double* total, std::int64_t count);
   /// For each channel c and row r: bounds of (sums[c][r] +- E) / (l[r] +- l_error[r]) with

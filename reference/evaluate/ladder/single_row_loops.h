@@ -29,8 +29,8 @@ struct SingleRowLoops {
   /// Reads whole registers: buffers are zero behind their last channel, keys by 8 channels, the
   /// query up to a cache line.
   static void scores(const double* q, const double* k, std::int64_t k_stride, std::int64_t channels,
-                     double* s) {
-    for (std::int64_t j = 0; j < tile_keys; j += lanes) {
+                     std::int64_t keys, double* s) {
+    for (std::int64_t j = 0; j < keys; j += lanes) {
       Double a[lanes];
 #pragma GCC unroll 8
       for (int i = 0; i < lanes; ++i) a[i] = Simd::set(0.0);
@@ -74,8 +74,8 @@ struct SingleRowLoops {
     state->squares[0] += across(squares);
   }
 
-  static void values(const double* p, const double* v_tile, std::int64_t channels4, double* o,
-                     double* total) {
+  static void values(const double* p, const double* v_tile, std::int64_t channels4,
+                     std::int64_t /*keys*/, double* o, double* total) {
     // weights of two keys, each for a group of channels
     constexpr std::int64_t steps = tile_keys / 2;
     alignas(64) double weights[steps * lanes];

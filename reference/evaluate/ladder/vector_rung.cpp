@@ -595,10 +595,10 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
       // --- scores, weights, sums
       const auto make_scores = [&] {
         if (panel.split) {
-          kernel.scores(panel.query.get(), k2_tile.get() + d_, k2_stride, d_, scores.get());
-          kernel.scores(panel.query_low.get(), k2_tile.get(), k2_stride, 2 * d_, low.get());
+          kernel.scores(panel.query.get(), k2_tile.get() + d_, k2_stride, d_, n, scores.get());
+          kernel.scores(panel.query_low.get(), k2_tile.get(), k2_stride, 2 * d_, n, low.get());
         } else {
-          kernel.scores(panel.query.get(), k_tile.get(), k_stride, d_, scores.get());
+          kernel.scores(panel.query.get(), k_tile.get(), k_stride, d_, n, scores.get());
         }
       };
       make_scores();
@@ -650,7 +650,7 @@ RowEnclosures VectorRung::enclose(std::span<const std::int64_t> rows) const {
         make_scores();
         kernel.weights(args, scores.get(), n, &panel.state);
       }
-      kernel.values(scores.get(), v_tile.get(), dv4_, panel.part.get(),
+      kernel.values(scores.get(), v_tile.get(), dv4_, n, panel.part.get(),
                     group_ends ? panel.total.get() : nullptr);
       panel.flushed = group_ends;
     }

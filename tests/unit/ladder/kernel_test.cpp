@@ -295,19 +295,21 @@ TEST(PairKernels, ScoresOfIntegersAreExact) {
 
 void expect_values(const LadderKernels& k) {
   const NearestRounding nearest;
-  for (const std::int64_t channels : {4, 8, 20, 24}) {
+  for (const std::int64_t channels : {4, 8, 20, 24, 28}) {
+    // whole and part tiles, ends of chains among them
+    const std::int64_t keys = channels == 4 ? 48 : channels == 8 ? 24 : channels * 2 - 31;
     const std::int64_t rows = k.panel_rows;
     const Aligned w = aligned(tile_keys * rows), v = aligned(tile_keys * channels),
                   sums = aligned(channels * rows), total = aligned(channels * rows);
-    for (std::int64_t i = 0; i < tile_keys * rows; ++i) w.get()[i] = static_cast<double>(i % 11);
+    for (std::int64_t i = 0; i < keys * rows; ++i) w.get()[i] = static_cast<double>(i % 11);
     for (std::int64_t i = 0; i < tile_keys * channels; ++i) v.get()[i] = static_cast<double>(i % 7);
     for (std::int64_t i = 0; i < channels * rows; ++i) {
       sums.get()[i] = 3;
       total.get()[i] = 1000;
     }
-    k.values(w.get(), v.get(), channels, sums.get(), nullptr);
+    k.values(w.get(), v.get(), channels, keys, sums.get(), nullptr);
     std::vector<double> once(sums.get(), sums.get() + channels * rows);
-    k.values(w.get(), v.get(), channels, sums.get(), total.get());
+    k.values(w.get(), v.get(), channels, keys, sums.get(), total.get());
     for (std::int64_t c = 0; c < channels; ++c) {
       for (std::int64_t r = 0; r < rows; ++r) {
         double sum = 0;
