@@ -354,15 +354,17 @@ TEST(OnlineRpa, RoundedMaximumUndershoots) {
   EXPECT_EQ(small.l, std::exp(32.0F));
   EXPECT_EQ(run_row(a, "online-rpa", {16384 + 64}).l, std::exp(64.0F));
   EXPECT_EQ(run_row(a, "online-rpa", {32768 + 128}).l, infinity);
-  // 1000 -> 1008: the difference -8.5 rounds to BF16, and so does e^-8
+  // 1009 is stored as 1008; the factor e^-8 is rounded to BF16
   const LoopRow row = run_row(a, "online-rpa", {1000, 1009});
   EXPECT_EQ(row.shifts, (std::vector<float>{1000, 1008}));
   EXPECT_EQ(row.corrections[1], static_cast<float>(round_to(bf16, std::exp(-8.0))));
   EXPECT_EQ(run_row(a, "online-rpa", {1000, 1009}, {{"narrow_correction", 0}}).corrections[1],
             std::exp(-8.0F));
-  // 300.0 - 0.01: one rounding to BF16, 300 and not 299 or 301
-  const LoopRow far = run_row(a, "online-rpa", {0.010009765625F, 300});
-  EXPECT_EQ(far.corrections[1], 0);
+  // -2.9921875 is halfway between BF16 numbers, -3 the even one
+  const LoopRow tie = run_row(a, "online-rpa", {1.0078125F, 4});
+  EXPECT_EQ(tie.corrections[1], static_cast<float>(round_to(bf16, std::exp(-3.0))));
+  EXPECT_EQ(run_row(a, "online-rpa", {1.0078125F, 4}, {{"narrow_correction", 0}}).corrections[1],
+            static_cast<float>(std::exp(-2.9921875)));
 }
 
 TEST(Sinks, StartTheMaximum) {
