@@ -406,6 +406,8 @@ void refuse_huge_dump(const Head& head, std::size_t rows, const KernelModel& ker
 
 std::string number_text(double x) { return fmt::format("{:.3g}", x); }
 
+std::string event_number(double x) { return std::isnan(x) ? "nan" : fmt::format("{:.6g}", x); }
+
 std::string place_text(const SimulationEvent& e) {
   std::string text = to_text(e.stage);
   if (e.tile >= 0) text += fmt::format(", tile {}", e.tile);
@@ -470,8 +472,9 @@ void print_first_events(const std::vector<HeadRun>& runs) {
         continue;
       }
       ++printed;
-      std::fputs(fmt::format("{}: first {}: row {}, {}: {:.6g} -> {:.6g}\n", printable(r.head->id),
-                             to_text(e.kind), e.row, place_text(e), e.before, e.after)
+      std::fputs(fmt::format("{}: first {}: row {}, {}: {} -> {}\n", printable(r.head->id),
+                             to_text(e.kind), e.row, place_text(e), event_number(e.before),
+                             event_number(e.after))
                      .c_str(),
                  stdout);
     }
@@ -499,8 +502,8 @@ void print_events(const std::vector<HeadRun>& runs) {
         continue;
       }
       table.add_row({r.head->id, std::to_string(e.row), to_text(e.kind), to_text(e.stage),
-                     index(e.tile), index(e.key), index(e.channel), fmt::format("{:.6g}", e.before),
-                     fmt::format("{:.6g}", e.after)});
+                     index(e.tile), index(e.key), index(e.channel), event_number(e.before),
+                     event_number(e.after)});
     }
   }
   if (table.row_count() == 0) {
