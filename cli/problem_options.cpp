@@ -209,7 +209,7 @@ void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_f
   }
   std::shared_ptr<const TensorFile> file;
   const bool wants_file = !a.bias.empty() || !a.mask_tensor.empty() || !a.sink.empty();
-  if (wants_file && one_file) file = TensorFile::open(head.file);
+  if (wants_file && one_file) file = head.files[0];  // open already, with its options
   if (!file && (!a.bias.empty() || !a.mask_tensor.empty())) {
     throw InputError("--bias, --mask-tensor: tensors are read from a .safetensors or .npz file");
   }
