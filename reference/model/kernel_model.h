@@ -42,7 +42,7 @@ struct Accumulator {
   bool flush_to_zero = false;
   /// Products are rounded and may flush before they are added (no fused multiply-add).
   bool rounded_products = false;
-  /// Subnormal operands of the products and sums are read as zeros.
+  /// Subnormal terms, and operands of products, are read as zeros; partial sums are not.
   bool denormals_are_zero = false;
   bool operator==(const Accumulator&) const = default;
 };
@@ -108,7 +108,7 @@ struct MaskStage {
 /// Where a sink, a key without a value, enters.
 enum class SinkPlace : std::uint8_t {
   end,    ///< l += E(sink - mu) after the last key: the sink has no part in mu
-  start,  ///< the loop starts with m = sink and l = 1
+  start,  ///< the loop starts with m = sink and l = 1 (of later parts: l = 0)
 };
 
 enum class ExponentBase : std::uint8_t { two, e };
@@ -217,7 +217,7 @@ struct Tiling {
 /// How the parts of a split KV range, or the hops of a ring, are joined.
 enum class MergeRule : std::uint8_t {
   lse,         ///< weights E(LSE - max LSE); a part without keys weighs 0
-  lse_naive,   ///< the same without care for parts without keys: inf - inf
+  lse_naive,   ///< two at a time in order, without care for two without keys: inf - inf
   lse_log1p,   ///< LSE = a + ln(1 + e^(b - a)) in the order of the parts: b - a may be positive
   accumulate,  ///< O and l are added: every part has the same mu
 };

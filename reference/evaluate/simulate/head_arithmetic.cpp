@@ -114,14 +114,27 @@ HeadArithmetic::HeadArithmetic(const AttentionProblem& problem, const KernelMode
     const WideInterval cap = enclose_rational(*problem.softcap);
     cap_ = rounded(cap * unit);
     if (!kernel.score.scale_before_store) {
-      // tanh(s (scale / cap)) is stored, and the exponent stage multiplies by the cap
-      cap_slope_ = rounded(problem.scale.natural_factor(bits) / cap);
+      // tanh(s (scale / cap)) is stored, and the exponent stage multiplies by the cap; factors
+      // that Q or K hold already are not multiplied again
+      const Scale& scale = problem.scale;
+      WideInterval factor(bits, 1.0);
+      if (kernel.scale.scale == FactorSite::score) {
+        factor = scale.is_base2() ? scale.log2_factor(bits) : scale.natural_factor(bits);
+      }
+      const bool log2e_left =
+          base_two && !scale.is_base2() && kernel.scale.log2e == FactorSite::score;
+      cap_slope_ = rounded(factor / (log2e_left ? cap : cap * unit));
       factor_ = *cap_;
     }
   }
   if (problem.bias && factor_ != 1) {
     refuse("a bias with scores that are scaled after they are stored",
            "score.scale_before_store = true");
+  }
+
+  if (kernel.normalise.every_tile && kernel.split.parts > 1 &&
+      kernel.split.merge == MergeRule::accumulate) {
+    refuse("normalise.every_tile with parts that are added", "another split.merge");
   }
 
   const std::int64_t tile = kernel.tiles.keys;

@@ -49,6 +49,56 @@ class RowEvents {
   std::array<std::optional<SimulationEvent>, event_kinds> first_;
 };
 
+/// E(sink - mu).
+float sink_weight(const HeadArithmetic& head, float shift) {
+  return head.unit()(static_cast<float>(
+      head.exponent_stage().add(*head.scaled_sink(), -static_cast<double>(shift))));
+}
+
+/// 1 / l as the kernel holds it.
+float reciprocal_of(const HeadArithmetic& head, float l) {
+  const Accumulator& sum = head.kernel().denominator;
+  const float r =
+      reciprocal(head.kernel().normalise, l, head.options().reciprocal, head.options().seed);
+  return static_cast<float>(Stage(sum.format, sum.flush_to_zero).round(r));
+}
+
+/// O / l in the numerator's format, l being result.denominator, and what the guard does to LSE.
+void divide(const HeadArithmetic& head, const std::vector<double>& o, PartResult& result,
+            RowEvents* events) {
+  const Normalisation& last = head.kernel().normalise;
+  const Stage numerator(head.kernel().numerator.format, head.kernel().numerator.flush_to_zero);
+  const float l = result.denominator;
+  const bool missing = l == 0 || std::isnan(l);
+  float divisor = l;
+  if (last.guard == DenominatorGuard::zero_to_one && missing) {
+    divisor = 1;
+    result.lse = infinity;
+  }
+  const bool to_zero = last.guard == DenominatorGuard::zero_to_zero && missing;
+  if (to_zero) result.lse = -infinity;
+  if (last.guard == DenominatorGuard::maximum) {
+    // max drops a NaN, as the hardware's does
+    divisor = std::fmax(l, static_cast<float>(last.guard_value));
+  }
+  const bool multiplied = to_zero || last.division == Division::reciprocal;
+  const float inverse = to_zero ? 0.0F : multiplied ? reciprocal_of(head, divisor) : 0.0F;
+  if (multiplied && l != 0 && events != nullptr) {
+    events->watch(SimulationStage::normalise, -1, -1, -1, l, inverse);
+  }
+  result.output.clear();
+  for (std::size_t c = 0; c < o.size(); ++c) {
+    const double quotient = last.every_tile ? o[c]
+                            : multiplied    ? numerator.multiply(o[c], inverse)
+                                            : numerator.divide(o[c], divisor);
+    result.output.push_back(static_cast<float>(quotient));
+    if (events != nullptr) {
+      events->watch(SimulationStage::normalise, -1, -1, static_cast<std::int64_t>(c), o[c],
+                    quotient);
+    }
+  }
+}
+
 /// What a row carries through the loop.
 struct RowState {
   RunningSum l;
@@ -89,14 +139,15 @@ class PlainRun {
     std::vector<std::vector<PartResult>> results(rows.size());
     const std::int64_t block = rows.empty() ? 0 : rows[0] / kernel_.tiles.queries;
     for (std::int64_t part = 0; part < kernel_.split.parts; ++part) {
-      std::vector<PartResult> one = run_part(rows, tiles_of(head_, block, part), events, recompute);
+      std::vector<PartResult> one =
+          run_part(rows, part, tiles_of(head_, block, part), events, recompute);
       for (std::size_t r = 0; r < rows.size(); ++r) results[r].push_back(std::move(one[r]));
     }
     return results;
   }
 
  private:
-  std::vector<PartResult> run_part(const std::vector<std::int64_t>& rows,
+  std::vector<PartResult> run_part(const std::vector<std::int64_t>& rows, std::int64_t part,
                                    std::vector<std::int64_t> tiles, std::vector<RowEvents>& events,
                                    std::vector<std::uint8_t>& recompute) {
     const auto n_rows = static_cast<std::int64_t>(rows.size());
@@ -104,7 +155,8 @@ class PlainRun {
     const bool sink_starts = head_.sink().has_value();
     std::vector<RowState> states(rows.size());
     for (RowState& s : states) {
-      const float initial = sink_starts ? 1.0F : stabilizer_.initial_denominator();
+      const float initial =
+          sink_starts ? (part == 0 ? 1.0F : 0.0F) : stabilizer_.initial_denominator();
       s.l = RunningSum(initial);
       s.o.assign(dv, RunningSum());
       s.normalised.assign(dv, 0.0F);
@@ -150,7 +202,7 @@ class PlainRun {
     std::vector<PartResult> results;
     for (std::size_t r = 0; r < rows.size(); ++r) {
       if (again[r] != 0) recompute[r] = 1;
-      results.push_back(finish(states[r], visible_somewhere[r], events[r]));
+      results.push_back(finish(states[r], part, visible_somewhere[r], events[r]));
     }
     return results;
   }
@@ -306,7 +358,7 @@ class PlainRun {
 
   /// As the Pallas TPU kernel: inv = 1 / l (or 1 if l = 0), O = O RN(alpha l inv) + RN(tile inv).
   void normalise_tile(std::int64_t n, float l, float corrected_l, RowState& state) {
-    const float inverse = l == 0 ? 1.0F : reciprocal_of(l);
+    const float inverse = l == 0 ? 1.0F : reciprocal_of(head_, l);
     const auto keep = static_cast<float>(numerator_.stage.multiply(corrected_l, inverse));
     for (std::size_t c = 0; c < state.o.size(); ++c) {
       RunningSum tile;
@@ -317,13 +369,6 @@ class PlainRun {
           numerator_.stage.add(numerator_.stage.multiply(state.normalised[c], keep), added));
       state.o[c] = RunningSum(state.normalised[c]);
     }
-  }
-
-  float reciprocal_of(float l) const {
-    const float r =
-        reciprocal(kernel_.normalise, l, head_.options().reciprocal, head_.options().seed);
-    // the reciprocal has its own rule for flushing
-    return static_cast<float>(round_to(kernel_.denominator.format, r));
   }
 
   static void flush_subnormals(bool flush, const Format& format, const std::vector<float>& from,
@@ -337,72 +382,33 @@ class PlainRun {
     }
   }
 
-  PartResult finish(RowState& state, bool any_visible, RowEvents& events) {
-    const auto dv = static_cast<std::size_t>(problem_.value_channels());
-    PartResult result;
-    result.output.resize(dv);
-    result.shift = state.shift;
-    const std::optional<float> sink = head_.scaled_sink();
-    if (!any_visible && kernel_.tiles.empty_row != EmptyRowRule::mean_of_visited) {
-      const EmptyRowRule rule = kernel_.tiles.empty_row;
-      const bool nan = rule == EmptyRowRule::nan && !sink;
-      std::fill(result.output.begin(), result.output.end(), nan ? not_a_number : 0.0F);
-      result.lse = nan ? not_a_number : rule == EmptyRowRule::zero_pos_inf ? infinity : -infinity;
-      if (sink) {
-        result.shift = *sink;
-        result.denominator = 1;
-        result.lse = log_sum(kernel_, *sink, 1, 0);
-      }
-      return result;
+  PartResult finish(RowState& state, std::int64_t part, bool any_visible, RowEvents& events) {
+    const bool added = accumulates(kernel_), with_sink = part == 0 && head_.scaled_sink();
+    if (!any_visible && !added && kernel_.tiles.empty_row != EmptyRowRule::mean_of_visited) {
+      PartResult empty = empty_row(head_, with_sink);
+      if (!with_sink) empty.shift = state.shift;
+      return empty;
     }
-    if (sink && kernel_.sink == SinkPlace::end) {
-      const auto x =
-          static_cast<float>(head_.exponent_stage().add(*sink, -static_cast<double>(state.shift)));
-      const float weight = head_.unit()(x);
-      events.undefined(SimulationStage::weight, -1, -1, -1, x, weight);
+    PartResult result;
+    result.visible = any_visible;
+    result.shift = state.shift;
+    if (with_sink && !added && kernel_.sink == SinkPlace::end) {
+      const float weight = sink_weight(head_, state.shift);
+      events.undefined(SimulationStage::weight, -1, -1, -1, *head_.scaled_sink(), weight);
       state.l.add(denominator_, &weight, nullptr, 1, state.random);
     }
     const auto l = static_cast<float>(state.l.total(denominator_, state.random));
     result.denominator = l;
     events.undefined(SimulationStage::denominator, -1, -1, -1, l, l);
     result.lse = log_sum(kernel_, state.shift, l, stabilizer_.offset());
-    const bool added = kernel_.split.parts > 1 && kernel_.split.merge == MergeRule::accumulate;
-    divide(state, l, added, result, events);
+    std::vector<double> o;
+    for (const RunningSum& sum : state.o) o.push_back(sum.total(numerator_, state.random));
+    if (added) {
+      for (const double x : o) result.output.push_back(static_cast<float>(x));
+    } else {
+      divide(head_, o, result, &events);
+    }
     return result;
-  }
-
-  /// O / l in the numerator's format, or O itself.
-  void divide(RowState& state, float l, bool as_is, PartResult& result, RowEvents& events) {
-    const Normalisation& last = kernel_.normalise;
-    const bool missing = l == 0 || std::isnan(l);
-    float divisor = l;
-    if (last.guard == DenominatorGuard::zero_to_one && missing) divisor = 1;
-    if (last.guard == DenominatorGuard::maximum) {
-      // max drops a NaN, as the hardware's does
-      divisor = std::fmax(l, static_cast<float>(last.guard_value));
-    }
-    if (missing && last.guard == DenominatorGuard::zero_to_one) result.lse = infinity;
-    if (missing && last.guard == DenominatorGuard::zero_to_zero) result.lse = -infinity;
-    float inverse = 0;
-    if (last.division == Division::reciprocal || last.guard == DenominatorGuard::zero_to_zero) {
-      inverse = reciprocal_of(divisor);
-      if (last.guard == DenominatorGuard::zero_to_zero && missing) inverse = 0;
-      if (l != 0) events.watch(SimulationStage::normalise, -1, -1, -1, l, inverse);
-    }
-    for (std::size_t c = 0; c < state.o.size(); ++c) {
-      const double o = state.o[c].total(numerator_, state.random);
-      double quotient;
-      if (as_is || last.every_tile) {
-        quotient = o;
-      } else if (last.division == Division::reciprocal ||
-                 (missing && inverse == 0 && last.guard == DenominatorGuard::zero_to_zero)) {
-        quotient = numerator_.stage.multiply(o, inverse);
-      } else {
-        quotient = numerator_.stage.divide(o, divisor);
-      }
-      result.output[c] = static_cast<float>(quotient);
-      events.watch(SimulationStage::normalise, -1, -1, static_cast<std::int64_t>(c), o, quotient);
-    }
   }
 
   void write_dump(std::int64_t row, std::int64_t begin, std::int64_t n, std::int64_t r,
@@ -493,65 +499,132 @@ std::vector<std::int64_t> tiles_of(const HeadArithmetic& head, std::int64_t bloc
   return tiles;
 }
 
-PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
+PartResult empty_row(const HeadArithmetic& head, bool with_sink) {
   const KernelModel& kernel = head.kernel();
-  const Stage sum(kernel.numerator.format, kernel.numerator.flush_to_zero);
-  const Stage output(kernel.normalise.output);
-  PartResult joined = parts[0];
-  if (parts.size() > 1 && kernel.split.merge == MergeRule::accumulate) {
-    const Stage denominator(kernel.denominator.format, kernel.denominator.flush_to_zero);
-    double l = 0;
-    std::vector<double> o(joined.output.size(), 0.0);
-    for (const PartResult& part : parts) {
-      l = denominator.add(l, part.denominator);
-      for (std::size_t c = 0; c < o.size(); ++c) o[c] = sum.add(o[c], part.output[c]);
-    }
-    joined.denominator = static_cast<float>(l);
-    joined.lse = log_sum(kernel, joined.shift, joined.denominator, 0);
-    const bool zero = kernel.normalise.guard != DenominatorGuard::none && l == 0;
-    const float inverse = reciprocal(kernel.normalise, joined.denominator,
-                                     head.options().reciprocal, head.options().seed);
-    for (std::size_t c = 0; c < o.size(); ++c) {
-      const double quotient = zero ? 0
-                              : kernel.normalise.division == Division::reciprocal
-                                  ? sum.multiply(o[c], inverse)
-                                  : sum.divide(o[c], l);
-      joined.output[c] = static_cast<float>(quotient);
-    }
-  } else if (parts.size() > 1 && kernel.split.merge == MergeRule::lse_log1p) {
-    const ExponentBase base = kernel.split.reads;
-    for (std::size_t i = 1; i < parts.size(); ++i) {
-      const float a = joined.lse, b = parts[i].lse;
-      const float lse = a + HeadArithmetic::logarithm(base, 1.0F + head.exact_power(base, b - a));
-      const float keep = head.exact_power(base, a - lse), add = head.exact_power(base, b - lse);
-      for (std::size_t c = 0; c < joined.output.size(); ++c) {
-        joined.output[c] = static_cast<float>(
-            sum.add(sum.multiply(joined.output[c], keep), sum.multiply(parts[i].output[c], add)));
-      }
-      joined.lse = lse;
-    }
-  } else if (parts.size() > 1) {
-    const ExponentBase base = kernel.split.reads;
-    float most = -infinity;
-    for (const PartResult& part : parts) most = std::fmax(most, part.lse);
-    const bool guarded = kernel.split.merge == MergeRule::lse;
-    float total = 0;
-    std::vector<double> o(joined.output.size(), 0.0);
-    for (const PartResult& part : parts) {
-      if (guarded && part.lse == -infinity) continue;
-      const float weight = head.exact_power(base, part.lse - most);
-      total += weight;
-      for (std::size_t c = 0; c < o.size(); ++c) {
-        o[c] = sum.add(o[c], sum.multiply(weight, part.output[c]));
-      }
-    }
-    const bool none = guarded && total == 0;
-    for (std::size_t c = 0; c < o.size(); ++c) {
-      joined.output[c] = none ? 0.0F : static_cast<float>(sum.divide(o[c], total));
-    }
-    joined.lse = none ? -infinity : most + HeadArithmetic::logarithm(base, total);
-    joined.denominator = total;
+  const EmptyRowRule rule = kernel.tiles.empty_row;
+  const bool nan = rule == EmptyRowRule::nan && !with_sink;
+  PartResult result;
+  result.output.assign(static_cast<std::size_t>(head.problem().value_channels()),
+                       nan ? not_a_number : 0.0F);
+  result.lse = nan ? not_a_number : rule == EmptyRowRule::zero_pos_inf ? infinity : -infinity;
+  if (with_sink) {
+    result.shift = *head.scaled_sink();
+    result.denominator = 1;
+    result.lse = log_sum(kernel, result.shift, 1, 0);
   }
+  return result;
+}
+
+namespace {
+
+/// O and l of the parts added; mu is that of a part that has keys.
+PartResult added_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
+  const KernelModel& kernel = head.kernel();
+  const bool with_sink = head.scaled_sink().has_value();
+  const auto seen =
+      std::find_if(parts.begin(), parts.end(), [](const PartResult& part) { return part.visible; });
+  if (seen == parts.end() && kernel.tiles.empty_row != EmptyRowRule::mean_of_visited) {
+    return empty_row(head, with_sink);
+  }
+  const Stage numerator(kernel.numerator.format, kernel.numerator.flush_to_zero);
+  const Stage denominator(kernel.denominator.format, kernel.denominator.flush_to_zero);
+  PartResult joined = seen == parts.end() ? parts[0] : *seen;
+  double l = parts[0].denominator;
+  std::vector<double> o(parts[0].output.begin(), parts[0].output.end());
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    l = denominator.add(l, parts[i].denominator);
+    for (std::size_t c = 0; c < o.size(); ++c) o[c] = numerator.add(o[c], parts[i].output[c]);
+  }
+  if (with_sink && kernel.sink == SinkPlace::end) {
+    l = denominator.add(l, sink_weight(head, joined.shift));
+  }
+  joined.denominator = static_cast<float>(l);
+  joined.lse = log_sum(kernel, joined.shift, joined.denominator, 0);
+  divide(head, o, joined, nullptr);
+  return joined;
+}
+
+/// Two states at a time, in order: weights E(LSE - larger LSE) / their sum, and no care for two
+/// states without keys. LSE = a + log(1 + E(b - a)) if `log1p`.
+PartResult chained_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts,
+                         bool log1p) {
+  const KernelModel& kernel = head.kernel();
+  const ExponentBase base = kernel.split.reads;
+  const Stage sum(kernel.numerator.format, kernel.numerator.flush_to_zero);
+  PartResult joined = parts[0];
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const float a = joined.lse, b = parts[i].lse;
+    float keep, add, lse;
+    if (log1p) {
+      lse = a + HeadArithmetic::logarithm(base, 1.0F + head.exact_power(base, b - a));
+      keep = head.exact_power(base, a - lse);
+      add = head.exact_power(base, b - lse);
+    } else {
+      const float most = std::fmax(a, b);
+      keep = head.exact_power(base, a - most);
+      add = head.exact_power(base, b - most);
+      const float total = keep + add;
+      lse = most + HeadArithmetic::logarithm(base, total);
+      keep /= total;
+      add /= total;
+    }
+    for (std::size_t c = 0; c < joined.output.size(); ++c) {
+      joined.output[c] = static_cast<float>(
+          sum.add(sum.multiply(joined.output[c], keep), sum.multiply(parts[i].output[c], add)));
+    }
+    joined.lse = lse;
+  }
+  return joined;
+}
+
+/// All at once: weights E(LSE - largest LSE); parts without keys weigh nothing.
+PartResult weighted_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
+  const KernelModel& kernel = head.kernel();
+  const ExponentBase base = kernel.split.reads;
+  const Stage sum(kernel.numerator.format, kernel.numerator.flush_to_zero);
+  PartResult joined = parts[0];
+  float most = -infinity;
+  for (const PartResult& part : parts) most = std::fmax(most, part.lse);
+  float total = 0;
+  std::vector<double> o(joined.output.size(), 0.0);
+  for (const PartResult& part : parts) {
+    if (part.lse == -infinity) continue;
+    const float weight = head.exact_power(base, part.lse - most);
+    total += weight;
+    for (std::size_t c = 0; c < o.size(); ++c) {
+      o[c] = sum.add(o[c], sum.multiply(weight, part.output[c]));
+    }
+  }
+  const bool none = total == 0;
+  for (std::size_t c = 0; c < o.size(); ++c) {
+    joined.output[c] = none ? 0.0F : static_cast<float>(sum.divide(o[c], total));
+  }
+  joined.lse = none ? -infinity : most + HeadArithmetic::logarithm(base, total);
+  joined.denominator = total;
+  return joined;
+}
+
+}  // namespace
+
+PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
+  PartResult joined = parts[0];
+  if (parts.size() > 1) {
+    switch (head.kernel().split.merge) {
+      case MergeRule::accumulate:
+        joined = added_parts(head, parts);
+        break;
+      case MergeRule::lse_log1p:
+        joined = chained_parts(head, parts, true);
+        break;
+      case MergeRule::lse_naive:
+        joined = chained_parts(head, parts, false);
+        break;
+      case MergeRule::lse:
+        joined = weighted_parts(head, parts);
+        break;
+    }
+  }
+  const Stage output(head.kernel().normalise.output);
   for (float& x : joined.output) x = static_cast<float>(output.round(x));
   return joined;
 }

@@ -26,8 +26,17 @@ std::vector<std::int64_t> tiles_of(const HeadArithmetic& head, std::int64_t bloc
 struct PartResult {
   std::vector<float> output;  ///< O / l in the numerator's format, or O if parts are added
   float denominator = 0, shift = 0, lse = 0;
+  bool visible = false;  ///< the row sees a key of this part
 };
-/// Joins the parts of one row as kernel.split says, and rounds to the output format.
+/// O and LSE of a row, or a part of one, that sees no key, as tiles.empty_row says; with a sink the
+/// sink's. Requires: the rule is not mean_of_visited.
+PartResult empty_row(const HeadArithmetic& head, bool with_sink);
+/// Are O and l of the parts added, and divided once?
+inline bool accumulates(const KernelModel& kernel) {
+  return kernel.split.parts > 1 && kernel.split.merge == MergeRule::accumulate;
+}
+/// Joins the parts of one row as kernel.split says, and rounds to the output format. A sink is
+/// counted once: in the first part, or here where parts are added.
 PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts);
 
 }  // namespace headroom

@@ -220,8 +220,9 @@ void LaneSimulation::run_part(const LaneBlock& block, std::int64_t part, LoopSta
   const auto rows = static_cast<std::int64_t>(block.rows.size()), stride = padded(rows);
   const auto lanes = static_cast<std::size_t>(stride);
   const std::int64_t dv = head_.problem().value_channels();
-  work.denominator.start(denominator_, kernel_.denominator.order, 1, stride,
-                         head_.sink() ? 1.0F : stabilizer.initial_denominator());
+  work.denominator.start(
+      denominator_, kernel_.denominator.order, 1, stride,
+      head_.sink() ? (part == 0 ? 1.0F : 0.0F) : stabilizer.initial_denominator());
   work.numerator.start(numerator_, kernel_.numerator.order, dv, stride, 0);
   work.shift.assign(lanes, 0.0F);
   work.again.assign(block.rows.size(), 0);
@@ -325,13 +326,14 @@ void LaneSimulation::log_sums(std::int64_t rows, float offset, LaneWorkspace& wo
 }
 
 /// One part's results, before parts are joined: output [dv][stride] in the numerator's format.
-void LaneSimulation::finish(const LaneBlock& block, float offset, LaneWorkspace& work,
-                            float* output, const LaneResults& results) const {
+void LaneSimulation::finish(const LaneBlock& block, std::int64_t part, float offset,
+                            LaneWorkspace& work, float* output, const LaneResults& results) const {
   const auto rows = static_cast<std::int64_t>(block.rows.size()), stride = padded(rows);
   const std::int64_t dv = head_.problem().value_channels();
   const Normalisation& last = kernel_.normalise;
+  const bool added = accumulates(kernel_);
   const std::optional<float> sink = head_.scaled_sink();
-  if (sink && kernel_.sink == SinkPlace::end) {
+  if (sink && part == 0 && !added && kernel_.sink == SinkPlace::end) {
     work.sink.resize(static_cast<std::size_t>(stride));
     for (std::int64_t r = 0; r < stride; ++r) {
       const auto i = static_cast<std::size_t>(r);
@@ -378,8 +380,7 @@ void LaneSimulation::finish(const LaneBlock& block, float offset, LaneWorkspace&
   }
   const float* o = work.numerator.total();
   std::copy(o, o + dv * stride, output);
-  const bool divided = kernel_.split.parts == 1 || kernel_.split.merge != MergeRule::accumulate;
-  if (divided) {
+  if (!added) {
     const StageScope scope(numerator_.flush_scope);
     if (last.division == Division::reciprocal) {
       numerator_.loops->scale(output, dv, stride, work.inverse.data());
@@ -387,29 +388,22 @@ void LaneSimulation::finish(const LaneBlock& block, float offset, LaneWorkspace&
       numerator_.loops->divide(output, dv, stride, work.divisor.data());
     }
   }
-  if (divided && zeroed && last.division == Division::divide) {
+  if (!added && zeroed && last.division == Division::divide) {
     for (std::int64_t r = 0; r < rows; ++r) {
       if (l[r] != 0 && !std::isnan(l[r])) continue;
       for (std::int64_t c = 0; c < dv; ++c) output[c * stride + r] = o[c * stride + r] * 0.0F;
     }
   }
-  if (kernel_.tiles.empty_row == EmptyRowRule::mean_of_visited) return;
+  if (added || kernel_.tiles.empty_row == EmptyRowRule::mean_of_visited) return;
   for (std::int64_t r = 0; r < rows; ++r) {
     if (work.visible[static_cast<std::size_t>(r)] != 0) continue;
-    const EmptyRowRule rule = kernel_.tiles.empty_row;
-    const bool nan = rule == EmptyRowRule::nan && !sink;
-    for (std::int64_t c = 0; c < dv; ++c) output[c * stride + r] = nan ? not_a_number : 0.0F;
-    results.denominator[r] = 0;
-    results.lse[r] = nan ? not_a_number : rule == EmptyRowRule::zero_pos_inf ? infinity : -infinity;
-    if (sink) {
-      results.shift[r] = *sink;
-      results.denominator[r] = 1;
-      LaneResults one = results;
-      one.lse += r;
-      one.denominator += r;
-      one.shift += r;
-      log_sums(1, 0, work, one);
+    const PartResult empty = empty_row(head_, sink && part == 0);
+    for (std::int64_t c = 0; c < dv; ++c) {
+      output[c * stride + r] = empty.output[static_cast<std::size_t>(c)];
     }
+    results.denominator[r] = empty.denominator;
+    results.lse[r] = empty.lse;
+    if (sink && part == 0) results.shift[r] = empty.shift;
   }
 }
 
@@ -426,7 +420,7 @@ void LaneSimulation::run_block(const LaneBlock& block, LoopStabilizer& stabilize
     const auto size = static_cast<std::size_t>(dv * stride);
     if (work.weights.size() < size) work.weights.resize(size);
     float* output = work.weights.data();
-    finish(block, stabilizer.offset(), work, output, results);
+    finish(block, part, stabilizer.offset(), work, output, results);
     for (std::size_t r = 0; r < block.rows.size(); ++r) {
       if (work.again[r] != 0) work.recompute[r] = 1;
       if (parts == 1) continue;
@@ -436,6 +430,7 @@ void LaneSimulation::run_block(const LaneBlock& block, LoopStabilizer& stabilize
       one.denominator = results.denominator[r];
       one.shift = results.shift[r];
       one.lse = results.lse[r];
+      one.visible = work.visible[r] != 0;
     }
     if (parts == 1) loops_.deliver(output_, output, stride, rows, dv, results.output);
   }
