@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   app.fallthrough(false);
   int exit_code = 0;
   headroom::cli::add_certify(app, exit_code);
+  headroom::cli::add_exp2(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
   headroom::cli::add_reference(app, exit_code);
   headroom::cli::add_simulate(app, exit_code);

@@ -385,3 +385,40 @@ simulate("dump-and-output", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7,
              "denominators", "numerators", "o", "lse", "rows")])
 simulate("npy-output-needs-a-type", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7", "-o",
                                      "{tmp}/o.npy"], 2, err=r"bf16.*\.npy", files=[])
+
+# exp2. The edges of the polynomials are published: NaN gives 0, 129 gives -0, +infinity NaN.
+def exp2(name, arguments, code, **expectations):
+    case("exp2-" + name, ["exp2", *arguments], code, **expectations)
+
+
+exp2("correctly-rounded", ["--unit", "correctly-rounded", "--format", "bf16"], 0,
+     has=["kept for every argument", "Promise: 0.5 ulps, gradual, monotone at integers"])
+exp2("fa4-poly3", ["--unit", "fa4-poly3", "--format", "bf16"], 1,
+     has=["kept from -126 to 128", "NaN may be swallowed"])
+exp2("fa4-poly3-json", ["--unit", "fa4-poly3", "--format", "fp16", "--json"], 1,
+     json=lambda value: not value["kept"] and value["nan"]["result"] == "0x0p+0"
+     and value["plus_infinity"]["result"] == "nan" and value["overflow_from"]["x"] == "0x1p+7"
+     and value["zero_up_to"]["x"] == "-0x1.fcp+6" and value["negative"]["first"]["x"] == "0x1.02p+7"
+     and 8.7e-5 < value["largest_error"]["relative"] < 8.77e-5
+     and value["inexact_at_integers"]["count"] == 0)
+exp2("adversary", ["--unit", "ulp:2", "--format", "fp16", "--choice", "highest",
+                   "--flush-to-zero", "--json"], 0,
+     json=lambda value: value["kept"] and value["largest_error"]["ulps"] == 2
+     and value["promise"]["flush_to_zero"] and not value["promise"]["monotone_at_integers"])
+exp2("ex2-approx", ["--unit", "ex2.approx.ftz", "--format", "bf16", "--choice", "random",
+                    "--seed", "7", "--json"], 0,
+     json=lambda value: value["kept"] and value["result"] == "fp32"
+     and value["promise"]["max_error_ulps"] == 2.5)
+exp2("base-e", ["--unit", "correctly-rounded", "--format", "bf16", "--result", "fp32", "--base",
+                "e"], 0, has=["E(x) = e^x", "kept for every argument"])
+exp2("help", ["--help"], 0, has=["fa4-poly1", "Examples", "--choice"])
+exp2("no-unit", [], 2, err=r"--unit")
+exp2("unknown-unit", ["--unit", "fa4-poly6"], 2, err=r"--unit: found 'fa4-poly6'.*fa4-poly5")
+exp2("half-an-ulp-at-least", ["--unit", "ulp:0.25"], 2, err=r"--unit: found 'ulp:0.25'.*0\.5")
+exp2("all-of-the-result", ["--unit", "ulp:128", "--format", "bf16"], 2,
+     err=r"--unit: found 'ulp:128', expected fewer than 128 ulps of bf16")
+exp2("unknown-format", ["--unit", "correctly-rounded", "--format", "e4m3fn"], 2,
+     err=r"--format: found 'e4m3fn', expected bf16, fp16 or fp32")
+exp2("result-of-a-fixed-unit", ["--unit", "fa4-poly3", "--result", "bf16"], 2, err=r"--result")
+exp2("polynomials-have-base-2", ["--unit", "fa4-poly3", "--base", "e"], 2, err=r"--base.*expected 2")
+exp2("unknown-choice", ["--unit", "ulp:2", "--choice", "worst"], 2, err=r"--choice.*'worst'.*lowest")

@@ -155,7 +155,8 @@ std::optional<AllowedResults> allowed_results(const UlpPromise& promise, double 
   return AllowedResults{least, largest};
 }
 
-double pick_result(const UlpPromise& promise, const AllowedResults& results, std::uint64_t hash) {
+double pick_result(const UlpPromise& promise, const AllowedResults& results, double lo,
+                   std::uint64_t hash) {
   if (results.least == results.largest) return results.least;
   const Format& f = promise.result;
   const std::uint64_t least_normal = std::uint64_t{1} << f.trailing_bits();
@@ -165,9 +166,16 @@ double pick_result(const UlpPromise& promise, const AllowedResults& results, std
     return code == 0 ? 0 : code - least_normal + 1;
   };
   const std::uint64_t first = place(results.least);
-  const std::uint64_t chosen = first + hash % (place(results.largest) - first + 1);
-  if (!promise.flush_to_zero) return decode(f, chosen);
-  return chosen == 0 ? 0 : decode(f, chosen + least_normal - 1);
+  std::uint64_t code = first + hash % (place(results.largest) - first + 1);
+  if (promise.flush_to_zero && code != 0) code += least_normal - 1;
+  const double picked = decode(f, code);
+  if (picked <= lo || picked == results.largest) return picked;
+  // Too far in its own units: the power of two above is allowed, if it does not exceed the largest.
+  const int exponent = std::ilogb(picked);
+  const double power = std::ldexp(1.0, exponent + 1);
+  const double reach = std::ldexp(promise.max_error_ulps, last_place(promise, exponent));
+  if (power > results.largest || (picked - lo) * (1 + 0x1p-50) <= reach) return picked;
+  return power > f.max_finite() ? infinity : power;
 }
 
 }  // namespace headroom

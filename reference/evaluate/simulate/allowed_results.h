@@ -39,8 +39,11 @@ AllowedResults allowed_results(const UlpPromise& promise, const TruncatedReal& y
 std::optional<AllowedResults> allowed_results(const UlpPromise& promise, double lo, double hi,
                                               bool nearest);
 
-/// One of the results from `least` to `largest`, each number of the format as likely as any other
-/// (flushed ones are not numbers). `hash` is any 64 bits.
-double pick_result(const UlpPromise& promise, const AllowedResults& results, std::uint64_t hash);
+/// One of the results that are allowed for the y >= lo which `results` are of, each number of the
+/// format about as likely as any other (flushed ones are not numbers). They are not all that lie
+/// between: just below a power of two, E may have to be nearer to y than E at the power, whose
+/// units are larger. `hash` is any 64 bits.
+double pick_result(const UlpPromise& promise, const AllowedResults& results, double lo,
+                   std::uint64_t hash);
 
 }  // namespace headroom

@@ -172,7 +172,7 @@ struct ExponentialUnit::Implementation {
     if (choice == UnitChoice::highest) result = results->largest;
     if (choice == UnitChoice::random) {
       const std::uint64_t hash = mixed(std::bit_cast<std::uint32_t>(x) + mixed(seed + 1));
-      result = pick_result(promise, *results, hash);
+      result = pick_result(promise, *results, power * (1 - 0x1p-51), hash);
     }
     return std::max(floor, static_cast<float>(result));
   }
@@ -315,7 +315,8 @@ float reciprocal(const Normalisation& unit, float x, UnitChoice choice, std::uin
   const bool largest = choice == UnitChoice::highest ? x > 0 : x < 0;
   double result = largest ? results.largest : results.least;
   if (choice == UnitChoice::random) {
-    result = pick_result(promise, results, mixed(std::bit_cast<std::uint32_t>(x) + mixed(seed)));
+    result = pick_result(promise, results, 1 / static_cast<double>(magnitude) * (1 - 0x1p-51),
+                         mixed(std::bit_cast<std::uint32_t>(x) + mixed(seed)));
   }
   return static_cast<float>(std::copysign(result, x));
 }
