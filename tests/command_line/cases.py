@@ -386,6 +386,19 @@ simulate("dump-and-output", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7,
 simulate("npy-output-needs-a-type", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7", "-o",
                                      "{tmp}/o.npy"], 2, err=r"bf16.*\.npy", files=[])
 
+# Files: what is read, and what is said of the rest (tests/command_line/hostile_files_test.py makes
+# the damaged ones).
+certify("npy-v2-of-another-type", [ROPE, "--kernel", "hopper", "--npy-v2", "fp16"], 2,
+        err=r"--npy-v2.*'fp16'.*bf16")
+certify("npy-v2-changes-nothing-else", [ROPE, "--kernel", "hopper", "--npy-v2", "bf16", "--heads",
+                                        "layer1:0"], 0, has=["1 certified"])
+certify("head-is-a-device", ["/dev/zero", "--kernel", "hopper"], 2,
+        err=r"/dev/zero: is a device or socket, expected a regular file")
+certify("kernel-is-a-device", [ROPE, "--kernel", "/dev/zero"], 2,
+        err=r"/dev/zero: is a device or socket, expected a regular file")
+certify("missing-npz", ["no/such.npz", "--kernel", "hopper"], 2,
+        err=r"no/such\.npz: cannot open: No such file")
+
 # exp2. The edges of the polynomials are published: NaN gives 0, 129 gives -0, +infinity NaN.
 def exp2(name, arguments, code, **expectations):
     case("exp2-" + name, ["exp2", *arguments], code, **expectations)
