@@ -237,8 +237,9 @@ TEST_F(Load, UnusableDtypesAreNamed) {
       "d.safetensors",
       tests::safetensors("{\"q" + entry + "0,8]},\"k" + entry + "8,16]},\"v" + entry + "16,24]}}",
                          std::string(24, '\0')));
-  EXPECT_TRUE(mentions(message_of([&] { load_heads(file, {}); }),
-                       "dtype 'F64' is no operand format, expected F32, F16, BF16, F8_E4M3 or F8_E5M2"));
+  EXPECT_TRUE(
+      mentions(message_of([&] { load_heads(file, {}); }),
+               "dtype 'F64' is no operand format, expected F32, F16, BF16, F8_E4M3 or F8_E5M2"));
 }
 
 TEST_F(Load, ScaleSources) {
