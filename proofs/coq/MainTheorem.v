@@ -90,12 +90,14 @@ End Executions.
 Record row_numbers := {
   kap : R;              (* max ||k~_j|| *)
   X : R;                (* ||q~|| max ||k~_j|| *)
-  err : R;              (* error of a score *)
+  err_row : R;          (* error of a score of this row, *)
+  err : R;              (* and of any row *)
   n_lo : R; n_hi : R;   (* root of what the kernel's sum of squares can be *)
   norm_lo : R;          (* the kernel's norm, from below *)
   margin : R;           (* mean of z - mu, from below *)
   Vmax : R; Gv : Z;     (* |v| <= Vmax <= 2^Gv *)
-  count_max : Z; q_exp : Z
+  count_max : Z; q_exp : Z;
+  l_depth : Z; sum_depth : Z   (* additions that a term of l, of O passes *)
 }.
 
 Section Theorem_.
@@ -120,8 +122,8 @@ Definition mu_hi := (b_hi - IZR (cap st)) + bpow radix2 (-23) * Rabs (b_hi - IZR
 
 Definition numbers_of_row : numbers :=
   numbers_of k (cap st) (count_max n) (Gv n) (q_exp n) (err n) (margin n) (Vmax n)
-    (Z.to_nat (additions (k_l_order k) (Z.of_nat (length keys)))) (nodes_allowed (Z.of_nat (length keys)))
-    (Z.to_nat (O_depth k (Z.of_nat (length keys)))) (nodes_allowed (Z.of_nat (length keys))).
+    (Z.to_nat (l_depth n)) (nodes_allowed (Z.of_nat (length keys)))
+    (Z.to_nat (sum_depth n)) (nodes_allowed (Z.of_nat (length keys))).
 
 (** ** The inequalities *)
 Record row_inequalities : Prop := {
@@ -131,13 +133,16 @@ Record row_inequalities : Prop := {
   i_keys : forall j, In j keys -> nrm d (key r j) <= kap n;
   i_X : nrm d (query r) * kap n <= X n <= bpow radix2 60;
   i_err : Rabs (constant st) * sum_error_of_score + Rabs (constant st - factor r) * X n
-          + (u * (Rabs (constant st) * (X n + sum_error_of_score)) + eta) <= err n;
+          + (u * (Rabs (constant st) * (X n + sum_error_of_score)) + eta) <= err_row n /\
+          err_row n <= err n;
+  i_depth : (additions (k_l_order k) (Z.of_nat (length keys)) <= l_depth n)%Z /\
+            (O_depth k (Z.of_nat (length keys)) <= sum_depth n)%Z;
   i_constant : Rabs (constant st) * (X n + sum_error_of_score) <= bpow radix2 62;
   i_n_lo : 0 <= n_lo n /\ (n_lo n = 0 \/ n_lo n * n_lo n <= squares - norm_error) /\
            0 <= norm_lo n /\ (norm_lo n = 0 \/ norm_lo n <= (1 - u) * n_lo n - eta);
   i_n_hi : 0 <= n_hi n /\ squares + norm_error <= n_hi n * n_hi n /\ n_hi n <= bpow radix2 29;
-  i_exponent : Rabs (factor r) * X n + err n <= b_lo + bpow radix2 (-20) /\
-               Rabs (factor r) * X n + err n <= bpow radix2 62;
+  i_exponent : Rabs (factor r) * X n + err_row n <= b_lo + bpow radix2 (-20) /\
+               Rabs (factor r) * X n + err_row n <= bpow radix2 62;
   i_mean : INR (length keys) * (mu_hi + margin n) <= total (score r) keys;
   i_values : forall j, In j keys -> Rabs (values_of r j) <= Vmax n /\ Vmax n <= bpow radix2 (Gv n);
   i_ranges : ranges 24 128 (k_p_prec k) (k_p_emax k) (machine_of k) numbers_of_row keys;
@@ -270,7 +275,7 @@ assert (0 <= INR (nodes_allowed (Z.of_nat d)) * eta_of (k_score k)
 Qed.
 
 Lemma stage_scores j : In j keys -> safe (score_sum k x j) /\
-  Rabs (computed _ _ _ _ (rest k x) j - score r j) <= err n /\ Rabs (score r j) <= Rabs (factor r) * X n.
+  Rabs (computed _ _ _ _ (rest k x) j - score r j) <= err_row n /\ Rabs (score r j) <= Rabs (factor r) * X n.
 Proof.
 intros Hj. destruct allows as [_ [_ [_ [Hs _]]]].
 destruct (Hs j Hj) as [Run [[zeros Pm] [[Hdep Hnod] Hsc]]].
@@ -309,7 +314,7 @@ assert (Vb : Rabs (value (score_sum k x j)) <= X n + sum_error_of_score).
 { replace (value (score_sum k x j)) with (dot d (query r) (key r j) + (value (score_sum k x j) - dot d (query r) (key r j))) by ring.
   eapply Rle_trans; [apply Rabs_triang|]. lra. }
 apply (scaled_error (constant st) (factor r) (value (score_sum k x j)) (dot d (query r) (key r j)) (X n)
-  sum_error_of_score u eta); auto; try lra; [|apply (i_err ineq)].
+  sum_error_of_score u eta); auto; try lra; [|apply (proj1 (i_err ineq))].
 assert (P0 : 0 <= u * Rabs (constant st * value (score_sum k x j)))
   by (apply Rmult_le_pos; [lra|apply Rabs_pos]).
 unfold scaled in Hsc. destruct (k_fused k).
@@ -330,7 +335,7 @@ Proof.
 destruct stage_norm as [_ [_ [Fm [Bm [M1 M2]]]]].
 destruct (i_exponent ineq) as [X1 X2]. destruct (i_cap ineq) as [C0 C1].
 split; cbn [numbers_of_row numbers_of Row.e Row.C Row.zlow Row.V vmin vmax Row.G h_l n_l h_O n_O].
-- intros j H. apply (stage_scores j H).
+- intros j H. apply Rle_trans with (2 := proj2 (i_err ineq)). apply (stage_scores j H).
 - intros j H. destruct (stage_scores j H) as [_ [E B]].
   replace (computed _ _ _ _ (rest k x) j - B2R (mu _ _ _ _ (rest k x)))
     with ((computed _ _ _ _ (rest k x) j - score r j) + score r j + - B2R (mu _ _ _ _ (rest k x))) by ring.
@@ -343,7 +348,8 @@ split; cbn [numbers_of_row numbers_of Row.e Row.C Row.zlow Row.V vmin vmax Row.G
 - apply Rle_trans with (2 := i_mean ineq). apply Rmult_le_compat_l; [apply pos_INR|lra].
 - intros j H. destruct (i_values ineq j H) as [V1 V2]. assert (V1' := V1). apply Rabs_le_inv in V1'.
   repeat split; lra.
-- destruct allows as [_ [_ [_ [_ [_ [[L1 L2] [[O1 O2] _]]]]]]]. repeat split; auto; lia.
+- destruct allows as [_ [_ [_ [_ [_ [[L1 L2] [[O1 O2] _]]]]]]].
+  destruct (i_depth ineq). repeat split; auto; lia.
 Qed.
 
 Theorem row_is_certified : row_certified x.
@@ -351,8 +357,8 @@ Proof.
 destruct stage_norm as [S1 [S2 [S3 _]]].
 destruct (i_weights ineq) as [W1 W2].
 assert (Pr := kernel_promises k ok (cap st) (count_max n) (Gv n) (q_exp n) (err n) (margin n) (Vmax n)
-  (Z.to_nat (additions (k_l_order k) (Z.of_nat (length keys)))) (nodes_allowed (Z.of_nat (length keys)))
-  (Z.to_nat (O_depth k (Z.of_nat (length keys)))) (nodes_allowed (Z.of_nat (length keys)))
+  (Z.to_nat (l_depth n)) (nodes_allowed (Z.of_nat (length keys)))
+  (Z.to_nat (sum_depth n)) (nodes_allowed (Z.of_nat (length keys)))
   ltac:(destruct (i_cap ineq); lia) W1 W2 (i_q_exp ineq)).
 assert (Al := allows). destruct Al as [_ [_ [_ [_ [Al [_ [_ Out]]]]]]].
 destruct (row_theorem 24 128 (k_p_prec k) (k_p_emax k) fp32_precision fp32_range (p_precision k ok)
