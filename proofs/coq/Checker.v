@@ -57,7 +57,7 @@ Qed.
 
 (** ** A head *)
 Record head := {
-  queries : nat; keys_count : nat; dims : nat;
+  queries : nat; keys_count : nat; dims : nat; dims_v : nat;
   q_row : nat -> list Z; k_row : nat -> list Z; v_row : nat -> list Z;
   seen_by : nat -> nat       (* how many keys row i sees: the first so many *)
 }.
@@ -77,7 +77,8 @@ Notation c := (n_constants h).
 
 Definition key_ok (j : nat) : bool :=
   let l := k_row hd j in
-  Nat.eqb (length l) (dims hd) && (dotz l l <=? c_K2 c)%Z && forallb (fun x => Z.abs x <=? n_V h)%Z (v_row hd j).
+  Nat.eqb (length l) (dims hd) && (dotz l l <=? c_K2 c)%Z && Nat.eqb (length (v_row hd j)) (dims_v hd) &&
+  forallb (fun x => Z.abs x <=? n_V h)%Z (v_row hd j).
 
 (** The sum of the first keys, carried on from row to row. *)
 Fixpoint advance (m from : nat) (sums : list Z) : list Z := match m with
@@ -133,11 +134,12 @@ Lemma parts : c_d c = Z.of_nat (dims hd) /\ kernel_okb k = true /\ constants_okb
 Proof. unfold check in checked. rewrite !andb_true_iff in checked. rewrite Z.eqb_eq in checked. tauto. Qed.
 
 Lemma key_facts j : (j < keys_count hd)%nat -> length (k_row hd j) = dims hd /\
-  (dotz (k_row hd j) (k_row hd j) <= c_K2 c)%Z /\ forall x, In x (v_row hd j) -> (Z.abs x <= n_V h)%Z.
+  (dotz (k_row hd j) (k_row hd j) <= c_K2 c)%Z /\ (forall x, In x (v_row hd j) -> (Z.abs x <= n_V h)%Z) /\
+  length (v_row hd j) = dims_v hd.
 Proof.
 intros H. destruct parts as [_ [_ [_ [_ [A _]]]]]. assert (K := all_below_spec _ _ A j H).
-unfold key_ok in K. cbv zeta in K. rewrite !andb_true_iff in K. destruct K as [[K1 K2] K3].
-apply Nat.eqb_eq in K1. apply Z.leb_le in K2. rewrite forallb_forall in K3.
+unfold key_ok in K. cbv zeta in K. rewrite !andb_true_iff in K. destruct K as [[[K1 K2] K4] K3].
+apply Nat.eqb_eq in K1, K4. apply Z.leb_le in K2. rewrite forallb_forall in K3.
 repeat split; auto. intros x Hx. apply Z.leb_le. now apply K3.
 Qed.
 
@@ -219,7 +221,7 @@ assert (HP : head_part c k r st (dotz (q_row hd i) (q_row hd i)) (IZR (n_V h) * 
   - now rewrite Len.
   - intros j H. unfold r, row_of; cbn [values_of]. unfold vec. rewrite Rabs_mult, (Rabs_pos_eq (bpow _ _)) by apply bpow_ge_0.
     apply Rmult_le_compat_r; [apply bpow_ge_0|]. rewrite <- abs_IZR. apply IZR_le.
-    destruct (key_facts j (Vis j H)) as [_ [_ Kv]].
+    destruct (key_facts j (Vis j H)) as [_ [_ [Kv _]]].
     destruct (Nat.lt_ge_cases channel (length (v_row hd j))) as [L|L].
     + apply Kv. now apply nth_In.
     + rewrite nth_overflow by exact L. simpl. apply (hf_V k h (head_facts_hold k h Hb)). }
