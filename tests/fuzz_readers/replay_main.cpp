@@ -13,7 +13,7 @@
 #include "tests/fuzz_readers/memory_file.h"
 
 int main(int argc, char** argv) {
-#ifndef __SANITIZE_ADDRESS__  // which reserves terabytes of addresses
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)  // ASan reserves terabytes of addresses
   constexpr rlim_t most = rlim_t{512} << 20;
   const rlimit limit{most, most};
   ::setrlimit(RLIMIT_AS, &limit);
