@@ -29,10 +29,11 @@ class RowEvents {
     if (std::isnan(after)) note(EventKind::nan, stage, tile, key, channel, before, after);
     if (std::isinf(after)) note(EventKind::infinity, stage, tile, key, channel, before, after);
   }
-  /// The same, and a number that is not zero may have become zero.
+  /// `after` is what a step made of `before`: a NaN of an infinity, an infinity, or zero, of a
+  /// finite number.
   void watch(SimulationStage stage, std::int64_t tile, std::int64_t key, std::int64_t channel,
              double before, double after) {
-    if (!std::isfinite(before)) return;
+    if (std::isnan(before) || (std::isinf(before) && !std::isnan(after))) return;
     undefined(stage, tile, key, channel, before, after);
     if (after == 0 && before != 0) {
       note(EventKind::flush, stage, tile, key, channel, before, after);
@@ -152,12 +153,9 @@ class PlainRun {
                                    std::vector<std::uint8_t>& recompute) {
     const auto n_rows = static_cast<std::int64_t>(rows.size());
     const auto dv = static_cast<std::size_t>(problem_.value_channels());
-    const bool sink_starts = head_.sink().has_value();
     std::vector<RowState> states(rows.size());
     for (RowState& s : states) {
-      const float initial =
-          sink_starts ? (part == 0 ? 1.0F : 0.0F) : stabilizer_.initial_denominator();
-      s.l = RunningSum(initial);
+      s.l = RunningSum(initial_denominator(head_, stabilizer_, part));
       s.o.assign(dv, RunningSum());
       s.normalised.assign(dv, 0.0F);
       s.random.seed(head_.options().seed * 0x9e3779b97f4a7c15U +
@@ -392,7 +390,7 @@ class PlainRun {
     PartResult result;
     result.visible = any_visible;
     result.shift = state.shift;
-    if (with_sink && !added && kernel_.sink == SinkPlace::end) {
+    if (with_sink && !added && !starts_with_sink(head_, stabilizer_)) {
       const float weight = sink_weight(head_, state.shift);
       events.undefined(SimulationStage::weight, -1, -1, -1, *head_.scaled_sink(), weight);
       state.l.add(denominator_, &weight, nullptr, 1, state.random);
@@ -499,6 +497,16 @@ std::vector<std::int64_t> tiles_of(const HeadArithmetic& head, std::int64_t bloc
   return tiles;
 }
 
+bool starts_with_sink(const HeadArithmetic& head, const LoopStabilizer& stabilizer) {
+  return head.sink() && stabilizer.starts_at_sink() && !accumulates(head.kernel());
+}
+
+float initial_denominator(const HeadArithmetic& head, const LoopStabilizer& stabilizer,
+                          std::int64_t part) {
+  if (!head.sink() || !stabilizer.starts_at_sink()) return stabilizer.initial_denominator();
+  return part == 0 && starts_with_sink(head, stabilizer) ? head.unit()(stabilizer.offset()) : 0.0F;
+}
+
 PartResult empty_row(const HeadArithmetic& head, bool with_sink) {
   const KernelModel& kernel = head.kernel();
   const EmptyRowRule rule = kernel.tiles.empty_row;
@@ -535,9 +543,7 @@ PartResult added_parts(const HeadArithmetic& head, const std::vector<PartResult>
     l = denominator.add(l, parts[i].denominator);
     for (std::size_t c = 0; c < o.size(); ++c) o[c] = numerator.add(o[c], parts[i].output[c]);
   }
-  if (with_sink && kernel.sink == SinkPlace::end) {
-    l = denominator.add(l, sink_weight(head, joined.shift));
-  }
+  if (with_sink) l = denominator.add(l, sink_weight(head, joined.shift));
   joined.denominator = static_cast<float>(l);
   joined.lse = log_sum(kernel, joined.shift, joined.denominator, 0);
   divide(head, o, joined, nullptr);

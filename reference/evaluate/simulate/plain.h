@@ -35,6 +35,13 @@ PartResult empty_row(const HeadArithmetic& head, bool with_sink);
 inline bool accumulates(const KernelModel& kernel) {
   return kernel.split.parts > 1 && kernel.split.merge == MergeRule::accumulate;
 }
+/// Does the loop start with m = sink? Else a sink enters after the last key: for rules that do not
+/// start there, and where parts with one mu are added.
+bool starts_with_sink(const HeadArithmetic& head, const LoopStabilizer& stabilizer);
+/// l before the first tile of a part: E(0), times the rule's offset, of a sink that starts the
+/// first one.
+float initial_denominator(const HeadArithmetic& head, const LoopStabilizer& stabilizer,
+                          std::int64_t part);
 /// Joins the parts of one row as kernel.split says, and rounds to the output format. A sink is
 /// counted once: in the first part, or here where parts are added.
 PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts);

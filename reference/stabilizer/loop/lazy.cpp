@@ -42,6 +42,7 @@ class ConditionalRescale final : public RowMaximumLoop {
     }
   }
   bool couples_rows() const override { return vote_ == Vote::tile; }
+  bool starts_at_sink() const override { return true; }
   void before_loop(std::span<const std::int64_t> rows) override {
     RowMaximumLoop::before_loop(rows);
     std::fill(maximum_.begin(), maximum_.end(), start_);
@@ -127,6 +128,7 @@ class LazyWave final : public RowMaximumLoop {
     }
   }
   bool couples_rows() const override { return true; }
+  bool starts_at_sink() const override { return true; }
   void before_loop(std::span<const std::int64_t> rows) override {
     RowMaximumLoop::before_loop(rows);
     std::fill(maximum_.begin(), maximum_.end(), start_);

@@ -68,7 +68,8 @@ class LoopArithmetic {
   /// Largest |v| of all channels of keys(); NaN if any is NaN or infinite.
   virtual float largest_value() const = 0;
   /// The sink as a scaled score where it starts the loop (sink.place = "start"): m starts there,
-  /// and the simulator starts l at 1. Nothing where there is none or it enters at the end.
+  /// and the simulator starts l at 1, for rules that start at a sink. Nothing where there is none
+  /// or it enters at the end.
   virtual std::optional<float> sink() const = 0;
   /// softcap in the unit of scaled scores (cap, or cap log2(e)), if the problem has one.
   virtual std::optional<float> softcap() const = 0;
@@ -117,6 +118,9 @@ class LoopStabilizer {
   virtual void order(std::vector<std::int64_t>& tiles) const { static_cast<void>(tiles); }
   virtual void tile(const TileScores& scores, const TileDecision& decision) = 0;
 
+  /// Does m start at the kernel's sink(), if there is one? With other rules, whose mu no sink
+  /// moves, it enters after the last key wherever the kernel says.
+  virtual bool starts_at_sink() const { return false; }
   /// l before the first tile, for rules that do not start at 0.
   virtual float initial_denominator() const { return 0; }
   /// log2 (base 2) or natural units: P is 2^offset times too large by intent, so LSE is that much

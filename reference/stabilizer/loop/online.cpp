@@ -45,6 +45,7 @@ class RawMaximum final : public RowMaximumLoop {
     }
     first_correction_ = kernel.sink().has_value();
   }
+  bool starts_at_sink() const override { return true; }
   void before_loop(std::span<const std::int64_t> rows) override {
     RowMaximumLoop::before_loop(rows);
     std::fill(maximum_.begin(), maximum_.end(), start_);
@@ -95,6 +96,7 @@ class FlashInfer final : public RowMaximumLoop {
   FlashInfer(std::string_view name, const LoopParameters& parameters)
       : RowMaximumLoop(name), start_(static_cast<float>(parameters.at("initial_max"))) {}
 
+  bool starts_at_sink() const override { return true; }
   void before_loop(std::span<const std::int64_t> rows) override {
     RowMaximumLoop::before_loop(rows);
     float start = start_;
@@ -165,6 +167,7 @@ class ScaledMaximum final : public RowMaximumLoop {
     added_ = kernel.round_exponent(added_natural_ * unit);
     flush_below_ = static_cast<float>(flush_natural_ * unit);
   }
+  bool starts_at_sink() const override { return true; }
   void before_loop(std::span<const std::int64_t> rows) override {
     RowMaximumLoop::before_loop(rows);
     std::fill(maximum_.begin(), maximum_.end(), start_);

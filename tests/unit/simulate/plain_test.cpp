@@ -86,6 +86,7 @@ int compare_one(std::uint64_t seed, std::map<std::string, int>& seen) {
   if (dice.one_in(5)) start.denominator = 1;
   if (dice.one_in(5)) start.offset = 8;
   start.descending = dice.one_in(4);
+  start.at_sink = dice.coin();
   std::vector<Row> rows;
   for (std::int64_t i = 0; i < p.queries(); ++i) rows.emplace_back(p, kernel, options.order, i);
   const RandomScript script(dice, rows, kernel);
@@ -159,6 +160,108 @@ TEST(PlainSimulation, AgreesWithTheSecondOneBitForBit) {
   }
   for (const auto& [what, count] : seen) std::printf("%s %d  ", what.c_str(), count);
   std::printf("\n");
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+/// One query of one channel, 1; scores are the keys, in log2 units; tiles of two keys.
+Simulated events_of(const KernelModel& kernel, const std::vector<double>& scores,
+                    const std::vector<double>& values, const second::Script& script) {
+  const auto n = static_cast<std::int64_t>(scores.size());
+  const auto list = [n](const std::vector<double>& x) {
+    return tiny::matrix(fp32, n, 1,
+                        [&](std::int64_t j, auto) { return x[static_cast<std::size_t>(j)]; });
+  };
+  const AttentionProblem p =
+      tiny::problem_of(tiny::matrix(fp32, 1, 1, [](auto, auto) { return 1; }), list(scores),
+                       list(values), Scale::base2(1));
+  SimulationOptions options;
+  options.events = true;
+  tiny::ScriptedLoop loop(script, {});
+  const std::int64_t rows[] = {0};
+  return simulate(p, kernel, loop, rows, options);
+}
+KernelModel pairs_kernel() {
+  KernelModel k = preset("ieee-fp32");
+  k.name = "events";
+  k.facts.clear();
+  k.tiles.keys = 2;
+  return k;
+}
+Scripted nothing(std::int64_t, std::int64_t) { return {}; }
+
+struct Place {
+  EventKind kind;
+  SimulationStage stage;
+  std::int64_t tile, key;
+};
+void expect_event(const Simulated& run, const Place& place) {
+  for (const SimulationEvent& e : run.events) {
+    if (e.kind != place.kind) continue;
+    EXPECT_EQ(to_text(e.stage), to_text(place.stage));
+    EXPECT_EQ(e.tile, place.tile) << to_text(place.kind);
+    EXPECT_EQ(e.key, place.key) << to_text(place.kind);
+    return;
+  }
+  ADD_FAILURE() << "no event " << to_text(place.kind);
+}
+
+TEST(PlainSimulationEvents, NoneWhereNothingHappens) {
+  EXPECT_TRUE(events_of(pairs_kernel(), {1, 2, -3, 0.5}, {1, 2, 3, 4}, nothing).events.empty());
+}
+
+TEST(PlainSimulationEvents, ScoresThatTheStoreCannotHold) {
+  KernelModel k = pairs_kernel();
+  k.score.store = fp16;
+  const Simulated run = events_of(k, {1, 2, 3, 65520, 70000}, {1, 1, 1, 1, 1}, nothing);
+  expect_event(run, {EventKind::infinity, SimulationStage::score, 1, 3});
+}
+
+TEST(PlainSimulationEvents, WeightsThatFlushOrOverflow) {
+  KernelModel k = pairs_kernel();
+  k.exp2.flush_to_zero = true;
+  const Simulated run = events_of(k, {1, -126, 2, -126.5, -300, 128}, {1, 1, 1, 1, 1, 1}, nothing);
+  expect_event(run, {EventKind::flush, SimulationStage::weight, 1, 3});
+  expect_event(run, {EventKind::infinity, SimulationStage::weight, 2, 5});
+  expect_event(run, {EventKind::nan, SimulationStage::normalise, -1, -1});  // inf / inf
+}
+
+TEST(PlainSimulationEvents, WeightsThatSaturate) {
+  KernelModel k = pairs_kernel();
+  k.p.format = e4m3fn;
+  k.p.saturate = true;
+  // 2^8.85 = 462 rounds to 448 and is within its half ulp; 2^9 is not
+  const Simulated run = events_of(k, {8, 8.85, 0, 9, 10}, {1, 1, 1, 1, 1}, nothing);
+  expect_event(run, {EventKind::saturation, SimulationStage::p, 1, 3});
+  // subnormals of P end at 2^-9: 2^-10 ties to 0
+  const Simulated small = events_of(k, {0, -9.5, -10, 1}, {1, 1, 1, 1}, nothing);
+  expect_event(small, {EventKind::flush, SimulationStage::p, 1, 2});
+}
+
+TEST(PlainSimulationEvents, SumsThatStopGrowingOrOverflow) {
+  KernelModel k = pairs_kernel();
+  k.denominator.format = fp16;
+  const Simulated stalled = events_of(k, {11, 0, 0, 0, 0, 0}, {1, 0, 0, 0, 0, 0}, nothing);
+  // 2048 + 1 = 2048: 2 of 2050 by the end of the second tile, 1 of 2049 is below 2^-10 in the first
+  expect_event(stalled, {EventKind::absorption, SimulationStage::denominator, 1, -1});
+  k = pairs_kernel();
+  const Simulated grown = events_of(k, {127, 0, 0, 127}, {0, 1, 1, 3}, nothing);
+  expect_event(grown, {EventKind::infinity, SimulationStage::denominator, 1, -1});
+  const Simulated large = events_of(k, {0, 0, 100, 0}, {1, 1, 0x1p40, 0}, nothing);
+  expect_event(large, {EventKind::infinity, SimulationStage::numerator, 1, -1});
+}
+
+TEST(PlainSimulationEvents, ShiftsAndCorrectionsThatAreNotFinite) {
+  const Simulated corrected =
+      events_of(pairs_kernel(), {0, 0, 0, 0}, {1, 1, 1, 1}, [](auto, std::int64_t tile) {
+        return Scripted{0, tile == 1 ? infinity : 1.0F};
+      });
+  expect_event(corrected, {EventKind::infinity, SimulationStage::correction, 1, -1});
+  const Simulated shifted =
+      events_of(pairs_kernel(), {0, 0, 0, 0}, {1, 1, 1, 1}, [](auto, std::int64_t tile) {
+        return Scripted{tile == 1 ? std::nanf("") : 0.0F, 1};
+      });
+  expect_event(shifted, {EventKind::nan, SimulationStage::shift, 1, -1});
 }
 
 }  // namespace

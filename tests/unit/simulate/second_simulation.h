@@ -378,6 +378,7 @@ class Row {
     float denominator = 0;    ///< l before the first tile
     float offset = 0;         ///< of P, in log units
     bool descending = false;  ///< tiles from the last to the first
+    bool at_sink = false;     ///< the rule starts at a sink
   };
   Result run(const Script& script, const Start& start) const {
     Result all;
@@ -577,10 +578,11 @@ class Row {
   Part run_part(const Script& script, std::int64_t first, std::int64_t last, bool first_part,
                 const Start& start, Result& all) const {
     const auto dv = static_cast<std::size_t>(p_.value_channels());
-    const bool sink_starts = sink_ && k_.sink == SinkPlace::start;
+    const bool at_sink = sink_ && k_.sink == SinkPlace::start && start.at_sink;
     Part part;
-    const double initial =
-        sink_starts ? (first_part ? 1.0 : 0.0) : static_cast<double>(start.denominator);
+    const double initial = !at_sink                 ? static_cast<double>(start.denominator)
+                           : first_part && !added() ? exponential(start.offset)
+                                                    : 0.0;
     Sum l(k_.denominator, order_, initial);
     std::vector<Sum> o(dv, Sum(k_.numerator, order_, 0, k_.p.format, k_.operand));
     std::vector<double> normalised(dv, 0.0);
@@ -642,19 +644,19 @@ class Row {
       all.denominators[static_cast<std::size_t>(t)] = total;
       all.numerators[static_cast<std::size_t>(t)] = after;
     }
-    finish(part, l, o, normalised, any, first_part, start.offset);
+    finish(part, l, o, normalised, any, first_part, at_sink, start.offset);
     return part;
   }
 
   void finish(Part& part, Sum& l, std::vector<Sum>& o, const std::vector<double>& normalised,
-              bool any, bool first_part, float offset) const {
+              bool any, bool first_part, bool at_sink, float offset) const {
     const bool sink = sink_ && first_part;
     part.any = any;
     if (!any && !added() && k_.tiles.empty_row != EmptyRowRule::mean_of_visited) {
       empty(part, sink, o.size());
       return;
     }
-    if (sink && !added() && k_.sink == SinkPlace::end) l.add({sink_weight(part.shift)}, {1.0});
+    if (sink && !added() && !at_sink) l.add({sink_weight(part.shift)}, {1.0});
     part.l = l.total();
     part.lse = log_sum(part.shift, part.l, offset);
     for (std::size_t c = 0; c < o.size(); ++c) {
@@ -745,7 +747,7 @@ class Row {
         }
       }
       joined.shift = seen == parts.end() ? parts[0].shift : seen->shift;
-      if (sink_ && k_.sink == SinkPlace::end) {
+      if (sink_) {
         joined.l = round(k_.denominator.format, Exact(joined.l) + Exact(sink_weight(joined.shift)),
                          {.flush = k_.denominator.flush_to_zero});
       }

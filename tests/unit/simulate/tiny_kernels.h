@@ -252,6 +252,7 @@ class ScriptedLoop final : public LoopStabilizer {
       decision.correction[r] = said.correction;
     }
   }
+  bool starts_at_sink() const override { return start_.at_sink; }
   float initial_denominator() const override { return start_.denominator; }
   float offset() const override { return start_.offset; }
 

@@ -220,9 +220,8 @@ void LaneSimulation::run_part(const LaneBlock& block, std::int64_t part, LoopSta
   const auto rows = static_cast<std::int64_t>(block.rows.size()), stride = padded(rows);
   const auto lanes = static_cast<std::size_t>(stride);
   const std::int64_t dv = head_.problem().value_channels();
-  work.denominator.start(
-      denominator_, kernel_.denominator.order, 1, stride,
-      head_.sink() ? (part == 0 ? 1.0F : 0.0F) : stabilizer.initial_denominator());
+  work.denominator.start(denominator_, kernel_.denominator.order, 1, stride,
+                         initial_denominator(head_, stabilizer, part));
   work.numerator.start(numerator_, kernel_.numerator.order, dv, stride, 0);
   work.shift.assign(lanes, 0.0F);
   work.again.assign(block.rows.size(), 0);
@@ -326,14 +325,15 @@ void LaneSimulation::log_sums(std::int64_t rows, float offset, LaneWorkspace& wo
 }
 
 /// One part's results, before parts are joined: output [dv][stride] in the numerator's format.
-void LaneSimulation::finish(const LaneBlock& block, std::int64_t part, float offset,
-                            LaneWorkspace& work, float* output, const LaneResults& results) const {
+void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
+                            const LoopStabilizer& stabilizer, LaneWorkspace& work, float* output,
+                            const LaneResults& results) const {
   const auto rows = static_cast<std::int64_t>(block.rows.size()), stride = padded(rows);
   const std::int64_t dv = head_.problem().value_channels();
   const Normalisation& last = kernel_.normalise;
   const bool added = accumulates(kernel_);
   const std::optional<float> sink = head_.scaled_sink();
-  if (sink && part == 0 && !added && kernel_.sink == SinkPlace::end) {
+  if (sink && part == 0 && !added && !starts_with_sink(head_, stabilizer)) {
     work.sink.resize(static_cast<std::size_t>(stride));
     for (std::int64_t r = 0; r < stride; ++r) {
       const auto i = static_cast<std::size_t>(r);
@@ -346,7 +346,7 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part, float off
   const float* l = work.denominator.total();
   std::copy(l, l + rows, results.denominator);
   std::copy(work.shift.begin(), work.shift.begin() + rows, results.shift);
-  log_sums(rows, offset, work, results);
+  log_sums(rows, stabilizer.offset(), work, results);
 
   const bool reciprocals =
       last.division == Division::reciprocal || last.guard == DenominatorGuard::zero_to_zero;
@@ -420,7 +420,7 @@ void LaneSimulation::run_block(const LaneBlock& block, LoopStabilizer& stabilize
     const auto size = static_cast<std::size_t>(dv * stride);
     if (work.weights.size() < size) work.weights.resize(size);
     float* output = work.weights.data();
-    finish(block, part, stabilizer.offset(), work, output, results);
+    finish(block, part, stabilizer, work, output, results);
     for (std::size_t r = 0; r < block.rows.size(); ++r) {
       if (work.again[r] != 0) work.recompute[r] = 1;
       if (parts == 1) continue;

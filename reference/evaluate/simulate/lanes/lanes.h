@@ -66,8 +66,8 @@ class LaneSimulation {
                  const LaneResults& results) const;
   void run_part(const LaneBlock& block, std::int64_t part, LoopStabilizer& stabilizer,
                 LaneWorkspace& work) const;
-  void finish(const LaneBlock& block, std::int64_t part, float offset, LaneWorkspace& work,
-              float* output, const LaneResults& results) const;
+  void finish(const LaneBlock& block, std::int64_t part, const LoopStabilizer& stabilizer,
+              LaneWorkspace& work, float* output, const LaneResults& results) const;
   void log_sums(std::int64_t rows, float offset, LaneWorkspace& work,
                 const LaneResults& results) const;
   void load_queries(const LaneBlock& block, std::int64_t stride, LaneArray& queries) const;
