@@ -72,11 +72,16 @@ HeadArithmetic::HeadArithmetic(const AttentionProblem& problem, const KernelMode
       store_(kernel.score.store, kernel.score.accumulator.flush_to_zero),
       exponent_(kernel.exponent.format),
       weight_(kernel.p.format, kernel.p.flush_to_zero, kernel.p.saturate),
-      score_sum_(kernel.score.accumulator, options.order),
+      score_sum_(kernel.score.accumulator, options.order, kernel.operand,
+                 kernel.centring.keys == Centring::mean ? kernel.centring.difference
+                                                        : kernel.operand),
       unit_(kernel.exp2, kernel.exponent.base, options.exp2, options.seed),
       power_2_(correctly_rounded_fp32(), ExponentBase::two),
       power_e_(correctly_rounded_fp32(), ExponentBase::e),
-      length_(std::clamp<std::int64_t>(problem.visibility.length, 0, problem.keys())) {
+      length_(std::clamp<std::int64_t>(problem.visibility.length, 0, problem.keys())),
+      arithmetic_(kernel.scale.arithmetic, false, false),
+      operand_(kernel.operand, false, false),
+      difference_(kernel.centring.difference, false, false) {
   problem.validate();
   const auto refuse = [&](const std::string& found, const std::string& expected) {
     throw InputError("kernel " + kernel.name + ": found " + found + ", expected " + expected);
@@ -187,8 +192,7 @@ void HeadArithmetic::load(const Matrix& from, std::int64_t rows, bool fold, doub
     const LaneKernels& lanes = lane_kernels(options_.set.value_or(best_instruction_set()));
     load_matrix(lanes, from, rows, to);
     if (fold) {
-      lanes.fold(static_cast<float>(constant), Narrowing(kernel_->scale.arithmetic, false, false),
-                 Narrowing(kernel_->operand, false, false), to, rows * from.columns());
+      lanes.fold(static_cast<float>(constant), arithmetic_, operand_, to, rows * from.columns());
     }
     return;
   }
@@ -246,8 +250,7 @@ void HeadArithmetic::load_keys() {
         }
       }
     } else {
-      lanes.centre(mean_.data(), Narrowing(kernel_->centring.difference, false, false),
-                   keys_.data(), loaded, d);
+      lanes.centre(mean_.data(), difference_, keys_.data(), loaded, d);
     }
   }
   if (kernel_->score.accumulator.denormals_are_zero) {

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "reference/evaluate/simulate/lanes/lane_kernels.h"
 #include "reference/evaluate/simulate/running_sum.h"
 #include "reference/evaluate/simulate/simulate.h"
 #include "reference/evaluate/simulate/stage.h"
@@ -114,6 +115,7 @@ class HeadArithmetic final : public LoopArithmetic {
   std::vector<float> queries_, keys_, mean_;
   std::int64_t length_ = 0, tiled_keys_ = 0;
   StoredConstants constants_;
+  Narrowing arithmetic_, operand_, difference_;  ///< of the folded constants and of centring
   float factor_ = 1, early_factor_ = 1, stored_factor_ = 1;
   mutable std::atomic<float> largest_value_ = -1;  ///< negative: not known yet
   std::optional<float> sink_, cap_;

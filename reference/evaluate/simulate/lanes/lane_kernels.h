@@ -3,7 +3,8 @@
 // Lanes are query rows, 16 a group. Arrays over rows have a stride of a multiple of 16 floats, and
 // every loop runs over whole groups: [keys][stride] for scores and weights, [channels][stride] for
 // Q transposed and for sums. Every number is a float of its stage's format. All sets give the same
-// bits up to the sign and payload of NaN.
+// bits up to the sign and payload of NaN. NaN that enters has its low 15 bits zero, as the
+// canonical one's are; no operation changes that.
 //
 // FP32 stages that flush run under MXCSR.FTZ, set by the caller, which tests for underflow after
 // rounding with unbounded exponent, as convert.h does; all others under NearestRounding.
@@ -24,6 +25,12 @@ inline constexpr std::int64_t lane_group = 16;
 struct Narrowing {
   Narrowing() = default;
   Narrowing(const Format& format, bool flush_to_zero, bool saturate);
+
+  /// Is this RNE into bf16 or fp16 and nothing else?
+  bool plain_bf16() const { return shift == 16 && flushed == 0 && over == 0x7f800000U; }
+  bool plain_fp16() const {
+    return shift == 13 && normal != 0 && flushed == 0 && over == 0x7f800000U;
+  }
 
   bool identity = true;       ///< FP32 that neither flushes nor saturates
   std::uint32_t shift = 0;    ///< bits cut off
@@ -110,15 +117,30 @@ struct ExponentArgs {
   float* exponents = nullptr;
 };
 
+/// Exponents, their exponentials and P in one pass: x in FP32, E(x) = RN(2^x).
+struct WeightArgs {
+  ExponentArgs exponent;     ///< native; `exponents` receives E(x)
+  Narrowing p;               ///< identity, or plain bf16 or fp16
+  float* weights = nullptr;  ///< [keys][stride]; unused if p is the identity
+};
+/// E(x) at exponents[index] is still to be computed, and rounded into weights[index].
+struct UnsettledWeight {
+  std::int64_t index;
+  float x;
+};
+
 struct LaneKernels {
   /// Those of a stage whose format is fp32, bf16 or fp16. `flush` has no effect on fp32's.
   const StageLoops& (*stage)(const Format& format, bool flush, Products products);
   void (*exponents)(const ExponentArgs& args);
+  /// Returns how many weights are unsettled; `unsettled` has room for keys * stride. Null where
+  /// there is no such loop.
+  std::int64_t (*weights)(const WeightArgs& args, UnsettledWeight* unsettled);
   /// y[i] = x[i] in the format; x may be y.
   void (*narrow)(const Narrowing& format, const float* x, float* y, std::int64_t n);
   /// x[i] below `least` in magnitude becomes a zero of its sign.
   void (*flush)(float least, float* x, std::int64_t n);
-  /// Words of bf16 (shifted left) or fp16 as floats.
+  /// Words of bf16 or fp16 as floats, NaN of bf16 as it is.
   void (*widen_bf16)(const std::uint16_t* words, float* x, std::int64_t n);
   void (*widen_fp16)(const std::uint16_t* words, float* x, std::int64_t n);
   /// x[i] = operand(arithmetic(x[i] constant)).
@@ -135,6 +157,8 @@ struct LaneKernels {
   /// x[columns][stride] as y[rows][columns] in the format, NaN canonical.
   void (*deliver)(const Narrowing& format, const float* x, std::int64_t stride, std::int64_t rows,
                   std::int64_t columns, float* y);
+  /// x[i] = table[code of x[i]], numbers of bf16 or of fp16.
+  void (*look_up)(bool words_of_bf16, const float* table, float* x, std::int64_t n);
   /// ln x or log2 x in doubles, within 2^-44 relatively where x is positive and finite.
   void (*logarithms)(bool base_two, const float* x, double* y, std::int64_t n);
 };

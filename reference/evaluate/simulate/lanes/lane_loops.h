@@ -70,17 +70,13 @@ struct StageLoopsOf {
   using S = LaneStage<V, format, flush>;
   using Float = typename V::Float;
 
-  template <int block>
+  template <int block, bool one_chain>
   static HEADROOM_VECTOR_INLINE void score_block(const ScoreArgs& a, std::int64_t row,
                                                  std::int64_t key) {
     const std::int64_t d = a.channels;
     const float* k = a.k + key * d;
     const float* q = a.q + row;
-    Float sum[block];
-    for (int u = 0; u < block; ++u) sum[u] = V::set(0);
-    for (std::int64_t i = 0; i < a.n_chains; ++i) {
-      const ScoreChain chain = a.chains[i];
-      Float part[block];
+    const auto chain_of = [&](const ScoreChain& chain, Float* part) HEADROOM_VECTOR_LAMBDA {
       for (int u = 0; u < block; ++u) part[u] = V::set(0);
       for (std::int64_t t = chain.begin; t < chain.end; t += chain.step) {
         const Float x = V::load(q + t * a.stride);
@@ -88,10 +84,21 @@ struct StageLoopsOf {
           part[u] = S::template step<kind>(part[u], x, V::set(k[u * d + t]));
         }
       }
-      if (i == 0 && !a.from_zero) {
-        for (int u = 0; u < block; ++u) sum[u] = part[u];
-      } else {
-        for (int u = 0; u < block; ++u) sum[u] = S::add_own(sum[u], part[u]);
+    };
+    Float sum[block];
+    if constexpr (one_chain) {
+      chain_of(a.chains[0], sum);
+      if (a.from_zero) {
+        for (int u = 0; u < block; ++u) sum[u] = S::add_own(sum[u], V::set(0));
+      }
+    } else {
+      for (int u = 0; u < block; ++u) sum[u] = V::set(0);
+      for (std::int64_t i = 0; i < a.n_chains; ++i) {
+        Float part[block];
+        chain_of(a.chains[i], part);
+        for (int u = 0; u < block; ++u) {
+          sum[u] = i == 0 && !a.from_zero ? part[u] : S::add_own(sum[u], part[u]);
+        }
       }
     }
     if (a.factor != 1) {
@@ -104,12 +111,20 @@ struct StageLoopsOf {
     for (int u = 0; u < block; ++u) V::store(a.scores + (key + u) * a.stride + row, sum[u]);
   }
 
-  static void scores(const ScoreArgs& a) {
+  template <bool one_chain>
+  static HEADROOM_VECTOR_INLINE void all_scores(const ScoreArgs& a) {
     for (std::int64_t row = 0; row < a.stride; row += lane_group) {
       std::int64_t key = 0;
-      constexpr int block = V::key_block;
-      for (; key + block <= a.keys; key += block) score_block<block>(a, row, key);
-      for (; key < a.keys; ++key) score_block<1>(a, row, key);
+      constexpr int block = one_chain ? V::key_block : V::key_block / 2;
+      for (; key + block <= a.keys; key += block) score_block<block, one_chain>(a, row, key);
+      for (; key < a.keys; ++key) score_block<1, one_chain>(a, row, key);
+    }
+  }
+  static void scores(const ScoreArgs& a) {
+    if (a.n_chains == 1) {
+      all_scores<true>(a);
+    } else {
+      all_scores<false>(a);
     }
   }
 
@@ -264,21 +279,61 @@ struct LaneLoops {
     std::copy(rest, rest + (n - i), x + i);
   }
 
+  static HEADROOM_VECTOR_INLINE Float rounded(const Narrowing& format, const Float& x) {
+    if (format.plain_bf16()) return V::to_bf16(x);
+    if (format.plain_fp16()) return V::to_fp16(x);
+    return V::narrow(format, x);
+  }
   static void narrow(const Narrowing& format, const float* x, float* y, std::int64_t n) {
     if (format.identity) {
       if (x != y) std::copy(x, x + n, y);
       return;
     }
-    const bool plain = format.flushed == 0 && format.over == infinity_bits;
-    if (plain && format.shift == 16) {
-      for (std::int64_t i = 0; i < n; i += lane_group) V::store(y + i, V::to_bf16(V::load(x + i)));
-    } else if (plain && format.shift == 13 && format.normal != 0) {
-      for (std::int64_t i = 0; i < n; i += lane_group) V::store(y + i, V::to_fp16(V::load(x + i)));
-    } else {
-      for (std::int64_t i = 0; i < n; i += lane_group) {
-        V::store(y + i, V::narrow(format, V::load(x + i)));
+    for (std::int64_t i = 0; i < n; i += lane_group) {
+      V::store(y + i, rounded(format, V::load(x + i)));
+    }
+  }
+  template <LaneFormat p, bool fused>
+  static std::int64_t all_weights(const WeightArgs& w, UnsettledWeight* unsettled) {
+    std::int64_t found = 0;
+    if constexpr (V::has_power) {
+      const typename V::PowerTable table;
+      const ExponentArgs& a = w.exponent;
+      const Float factor = V::set(a.factor);
+      for (std::int64_t row = 0; row < a.stride; row += lane_group) {
+        const Float minus_shift = V::negate(V::load(a.shift + row));
+        for (std::int64_t i = row; i < a.keys * a.stride; i += a.stride) {
+          const Float s = V::load(a.scores + i);
+          const Float x =
+              fused ? V::fma(s, factor, minus_shift) : V::add(V::mul(s, factor), minus_shift);
+          Float y;
+          std::uint32_t mask = V::power(table, x, y);
+          V::store(a.exponents + i, y);
+          if constexpr (p != LaneFormat::fp32) {
+            V::store(w.weights + i, LaneStage<V, p, false>::round(y));
+          }
+          if (__builtin_expect(mask != 0, 0)) {
+            float arguments[lane_group];
+            V::store(arguments, x);
+            for (; mask != 0; mask &= mask - 1) {
+              const int lane = __builtin_ctz(mask);
+              unsettled[found++] = {i + lane, arguments[lane]};
+            }
+          }
+        }
       }
     }
+    return found;
+  }
+  template <LaneFormat p>
+  static std::int64_t weights_of(const WeightArgs& w, UnsettledWeight* unsettled) {
+    return w.exponent.fused ? all_weights<p, true>(w, unsettled)
+                            : all_weights<p, false>(w, unsettled);
+  }
+  static std::int64_t weights(const WeightArgs& w, UnsettledWeight* unsettled) {
+    if (w.p.identity) return weights_of<LaneFormat::fp32>(w, unsettled);
+    return w.p.plain_bf16() ? weights_of<LaneFormat::bf16>(w, unsettled)
+                            : weights_of<LaneFormat::fp16>(w, unsettled);
   }
   static void flush(float least, float* x, std::int64_t n) {
     in_place(x, n, [&](const Float& a) HEADROOM_VECTOR_LAMBDA { return V::flush(a, least, a); });
@@ -288,8 +343,9 @@ struct LaneLoops {
           [](const std::uint16_t* p) HEADROOM_VECTOR_LAMBDA { return V::widen_bf16(p); });
   }
   static void widen_fp16(const std::uint16_t* words, float* x, std::int64_t n) {
-    widen(words, x, n,
-          [](const std::uint16_t* p) HEADROOM_VECTOR_LAMBDA { return V::widen_fp16(p); });
+    widen(words, x, n, [](const std::uint16_t* p) HEADROOM_VECTOR_LAMBDA {
+      return V::canonical(V::widen_fp16(p));
+    });
   }
   template <typename Convert>
   static HEADROOM_VECTOR_INLINE void widen(const std::uint16_t* words, float* x, std::int64_t n,
@@ -307,9 +363,8 @@ struct LaneLoops {
                    std::int64_t n) {
     const Float c = V::set(constant);
     in_place(x, n, [&](const Float& a) HEADROOM_VECTOR_LAMBDA {
-      Float y = arithmetic.identity ? V::mul(a, c) : V::narrow(arithmetic, V::odd_mul(a, c));
-      if (!operand.identity) y = V::narrow(operand, y);
-      return y;
+      const Float y = arithmetic.identity ? V::mul(a, c) : rounded(arithmetic, V::odd_mul(a, c));
+      return operand.identity || operand.keep == arithmetic.keep ? y : rounded(operand, y);
     });
   }
   static void column_sums(const float* x, std::int64_t rows, std::int64_t columns, float* sum) {
@@ -334,31 +389,55 @@ struct LaneLoops {
       for (std::int64_t j = 0; j < rows; ++j) {
         in_place(x + j * columns + c, n, [&](const Float& a) HEADROOM_VECTOR_LAMBDA {
           return format.identity ? V::add(a, minus_mean)
-                                 : V::narrow(format, V::odd_add(a, minus_mean));
+                                 : rounded(format, V::odd_add(a, minus_mean));
         });
       }
     }
   }
   static void transpose(const float* x, std::int64_t rows, std::int64_t columns, float* y,
                         std::int64_t stride) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t c = 0; c < columns; ++c) y[c * stride + r] = x[r * columns + c];
-    }
-    for (std::int64_t c = 0; c < columns; ++c) {
-      std::fill(y + c * stride + rows, y + (c + 1) * stride, 0.0F);
+    Float block[lane_group];
+    for (std::int64_t r = 0; r < stride; r += lane_group) {
+      std::int64_t c = 0;
+      for (; r + lane_group <= rows && c + lane_group <= columns; c += lane_group) {
+        for (int i = 0; i < lane_group; ++i) block[i] = V::load(x + (r + i) * columns + c);
+        V::transpose(block);
+        for (int i = 0; i < lane_group; ++i) V::store(y + (c + i) * stride + r, block[i]);
+      }
+      for (; c < columns; ++c) {
+        for (std::int64_t i = r; i < r + lane_group; ++i) {
+          y[c * stride + i] = i < rows ? x[i * columns + c] : 0;
+        }
+      }
     }
   }
   static void deliver(const Narrowing& format, const float* x, std::int64_t stride,
                       std::int64_t rows, std::int64_t columns, float* y) {
+    const auto result = [&](const float* p) HEADROOM_VECTOR_LAMBDA {
+      const Float a = V::load(p);
+      return V::canonical(format.identity ? a : rounded(format, a));
+    };
+    Float block[lane_group];
     for (std::int64_t r = 0; r < rows; r += lane_group) {
-      const std::int64_t n = std::min(lane_group, rows - r);
-      for (std::int64_t c = 0; c < columns; ++c) {
-        Float a = V::load(x + c * stride + r);
-        if (!format.identity) a = V::narrow(format, a);
-        float lanes[lane_group];
-        V::store(lanes, V::canonical(a));
-        for (std::int64_t i = 0; i < n; ++i) y[(r + i) * columns + c] = lanes[i];
+      std::int64_t c = 0;
+      for (; r + lane_group <= rows && c + lane_group <= columns; c += lane_group) {
+        for (int i = 0; i < lane_group; ++i) block[i] = result(x + (c + i) * stride + r);
+        V::transpose(block);
+        for (int i = 0; i < lane_group; ++i) V::store(y + (r + i) * columns + c, block[i]);
       }
+      for (; c < columns; ++c) {
+        float lanes[lane_group];
+        V::store(lanes, result(x + c * stride + r));
+        for (std::int64_t i = r; i < std::min(rows, r + lane_group); ++i) {
+          y[i * columns + c] = lanes[i - r];
+        }
+      }
+    }
+  }
+  static void look_up(bool words_of_bf16, const float* table, float* x, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += lane_group) {
+      const Float code = V::load(x + i);
+      V::store(x + i, words_of_bf16 ? V::look_up_bf16(table, code) : V::look_up_fp16(table, code));
     }
   }
 
@@ -389,9 +468,11 @@ struct LaneLoops {
     }
   }
 
-  static constexpr LaneKernels kernels{stage,      exponents,  narrow,  flush,
-                                       widen_bf16, widen_fp16, fold,    column_sums,
-                                       centre,     transpose,  deliver, logarithms};
+  static constexpr LaneKernels kernels{stage,      exponents, V::has_power ? weights : nullptr,
+                                       narrow,     flush,     widen_bf16,
+                                       widen_fp16, fold,      column_sums,
+                                       centre,     transpose, deliver,
+                                       look_up,    logarithms};
 };
 
 }  // namespace HEADROOM_VECTOR_FLAGS

@@ -76,7 +76,7 @@ bool lanes_cover(const AttentionProblem& problem, const KernelModel& kernel,
          covers(kernel.denominator, options.order) && covers(kernel.numerator, options.order);
 }
 
-LaneSimulation::LaneSimulation(const HeadArithmetic& head, InstructionSet set)
+LaneSimulation::LaneSimulation(const HeadArithmetic& head, InstructionSet set, bool often)
     : head_(head), kernel_(head.kernel()), loops_(lane_kernels(set)) {
   const AttentionProblem& problem = head.problem();
   const auto multiplied = [&](const Matrix& stored, FactorSite site) {
@@ -112,12 +112,27 @@ LaneSimulation::LaneSimulation(const HeadArithmetic& head, InstructionSet set)
   exponent_args_.format = Narrowing(kernel_.exponent.format, false, false);
   weight_ = Narrowing(kernel_.p.format, kernel_.p.flush_to_zero, kernel_.p.saturate);
   output_ = Narrowing(kernel_.normalise.output, false, false);
+  reciprocal_ = Narrowing(kernel_.denominator.format, kernel_.denominator.flush_to_zero, false);
   hidden_ = head.masked(0);
   if (kernel_.denominator.denormals_are_zero) {
     least_term_ =
         smallest_normal(kernel_.p.denominator_rounded ? kernel_.p.format : kernel_.exp2.result);
   }
   if (kernel_.numerator.denormals_are_zero) least_weight_ = smallest_normal(kernel_.p.format);
+  // the units that give RN(2^x) wherever it is normal
+  one_pass_ =
+      loops_.weights != nullptr && exponent_args_.native && kernel_.exp2.floor == 0 &&
+      kernel_.exponent.base == ExponentBase::two && kernel_.exp2.result == fp32 &&
+      head.options().exp2 == UnitChoice::nearest && !fa4_polynomial(kernel_.exp2.name) &&
+      (weight_.plain_bf16() || weight_.plain_fp16() || (weight_.identity && least_weight_ == 0));
+  // settled weights are far from bf16's ends, where it flushes or saturates
+  one_pass_weight_ = kernel_.p.format == bf16 ? Narrowing(bf16, false, false) : weight_;
+  if (often && kernel_.exponent.format.bits() == 16) {
+    for (std::uint64_t code = 0; code < 0x10000; ++code) {
+      table_.push_back(static_cast<float>(decode(kernel_.exponent.format, code)));
+    }
+    head.unit().apply(table_.data(), table_.data(), table_.size());
+  }
   reload();
 }
 
@@ -215,6 +230,43 @@ void LaneSimulation::mask(const LaneBlock& block, std::int64_t begin, std::int64
   }
 }
 
+/// A tile's exponents, exponentials and P, which is returned.
+const float* LaneSimulation::weigh(std::int64_t n, std::int64_t stride, LaneWorkspace& work) const {
+  const ExponentialUnit& unit = head_.unit();
+  float *e = work.exponentials.data(), *p = work.weights.data();
+  WeightArgs args;
+  args.exponent = exponent_args_;
+  args.exponent.scores = work.scores.data();
+  args.exponent.keys = n;
+  args.exponent.stride = stride;
+  args.exponent.shift = work.shift.data();
+  args.exponent.exponents = e;
+  const bool same = weight_.identity && least_weight_ == 0;
+  if (one_pass_) {
+    args.p = one_pass_weight_;
+    args.weights = p;
+    if (work.unsettled.size() < static_cast<std::size_t>(n * stride)) {
+      work.unsettled.resize(static_cast<std::size_t>(n * stride));
+    }
+    const std::int64_t found = loops_.weights(args, work.unsettled.data());
+    for (std::int64_t i = 0; i < found; ++i) {
+      const UnsettledWeight& one = work.unsettled[static_cast<std::size_t>(i)];
+      e[one.index] = unit(one.x);
+      if (!same) p[one.index] = static_cast<float>(head_.weight_stage().round(e[one.index]));
+    }
+    return same ? e : p;
+  }
+  loops_.exponents(args.exponent);
+  if (table_.empty()) {
+    unit.apply(e, e, static_cast<std::size_t>(n * stride));
+  } else {
+    loops_.look_up(kernel_.exponent.format == bf16, table_.data(), e, n * stride);
+  }
+  if (same) return e;
+  loops_.narrow(weight_, e, p, n * stride);
+  return p;
+}
+
 void LaneSimulation::run_part(const LaneBlock& block, std::int64_t part, LoopStabilizer& stabilizer,
                               LaneWorkspace& work) const {
   const auto rows = static_cast<std::int64_t>(block.rows.size()), stride = padded(rows);
@@ -262,39 +314,37 @@ void LaneSimulation::run_part(const LaneBlock& block, std::int64_t part, LoopSta
     view.tile = static_cast<std::int64_t>(t);
     view.last = t + 1 == work.tiles.size();
     stabilizer.tile(view, {work.shift.data(), work.correction.data(), work.again.data()});
+    make_nan_canonical(work.shift.data(), rows);
+    make_nan_canonical(work.correction.data(), rows);
     work.numerator.scale(work.correction.data());
     work.denominator.scale(work.correction.data());
 
-    ExponentArgs exponent = exponent_args_;
-    exponent.scores = work.scores.data();
-    exponent.keys = n;
-    exponent.stride = stride;
-    exponent.shift = work.shift.data();
-    exponent.exponents = work.exponentials.data();
-    loops_.exponents(exponent);
-    head_.unit().apply(work.exponentials.data(), work.exponentials.data(), size);
-    float* weights = work.exponentials.data();
-    if (!weight_.identity || least_weight_ > 0) {
-      weights = work.weights.data();
-      loops_.narrow(weight_, work.exponentials.data(), weights, n * stride);
-    }
+    const float* weights = weigh(n, stride, work);
     work.denominator.add(kernel_.p.denominator_rounded ? weights : work.exponentials.data(), n,
                          least_term_);
-    if (least_weight_ > 0) loops_.flush(least_weight_, weights, n * stride);
+    if (least_weight_ > 0) loops_.flush(least_weight_, work.weights.data(), n * stride);
     work.numerator.add(weights, &values_[static_cast<std::size_t>(begin * dv)], dv, n);
   }
 }
 
-float LaneSimulation::reciprocal_of(float l) const {
+/// 1 / l of every divisor as the kernel's unit and its denominator's format give it.
+void LaneSimulation::reciprocals(LaneWorkspace& work) const {
   const Normalisation& unit = kernel_.normalise;
-  float r;
+  const std::size_t n = work.divisor.size();
   if (head_.options().reciprocal == UnitChoice::nearest) {
-    r = 1 / l;  // not near 2^-126, where rounding and flushing could disagree (units.cpp)
-    if (unit.reciprocal_flush_to_zero && std::fabs(r) < 0x1p-126F) r = std::copysign(0.0F, r);
+    for (std::size_t i = 0; i < n; ++i) work.inverse[i] = 1 / work.divisor[i];
+    if (unit.reciprocal_flush_to_zero) {
+      // not near 2^-126, where rounding and flushing could disagree (units.cpp)
+      loops_.flush(0x1p-126F, work.inverse.data(), static_cast<std::int64_t>(n));
+    }
   } else {
-    r = reciprocal(unit, l, head_.options().reciprocal, head_.options().seed);
+    for (std::size_t i = 0; i < n; ++i) {
+      work.inverse[i] =
+          reciprocal(unit, work.divisor[i], head_.options().reciprocal, head_.options().seed);
+    }
   }
-  return static_cast<float>(round_to(kernel_.denominator.format, r));
+  loops_.narrow(reciprocal_, work.inverse.data(), work.inverse.data(),
+                static_cast<std::int64_t>(n));
 }
 
 /// LSE of every row, as plain.cpp's log_sum. The logarithm is correctly rounded: from doubles, or
@@ -331,14 +381,12 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
   const auto rows = static_cast<std::int64_t>(block.rows.size()), stride = padded(rows);
   const std::int64_t dv = head_.problem().value_channels();
   const Normalisation& last = kernel_.normalise;
-  const bool added = accumulates(kernel_);
-  const std::optional<float> sink = head_.scaled_sink();
-  if (sink && part == 0 && !added && !starts_with_sink(head_, stabilizer)) {
+  const bool added = accumulates(kernel_), with_sink = part == 0 && head_.scaled_sink();
+  if (with_sink && !added && !starts_with_sink(head_, stabilizer)) {
     work.sink.resize(static_cast<std::size_t>(stride));
-    for (std::int64_t r = 0; r < stride; ++r) {
-      const auto i = static_cast<std::size_t>(r);
-      work.sink[i] = static_cast<float>(
-          head_.exponent_stage().add(*sink, -static_cast<double>(work.shift[i])));
+    for (std::size_t r = 0; r < work.sink.size(); ++r) {
+      work.sink[r] = static_cast<float>(
+          head_.exponent_stage().add(*head_.scaled_sink(), -static_cast<double>(work.shift[r])));
     }
     head_.unit().apply(work.sink.data(), work.sink.data(), work.sink.size());
     work.denominator.add(work.sink.data(), 1, 0);
@@ -347,40 +395,33 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
   std::copy(l, l + rows, results.denominator);
   std::copy(work.shift.begin(), work.shift.begin() + rows, results.shift);
   log_sums(rows, stabilizer.offset(), work, results);
-
-  const bool reciprocals =
-      last.division == Division::reciprocal || last.guard == DenominatorGuard::zero_to_zero;
-  work.divisor.assign(static_cast<std::size_t>(stride), 1.0F);
-  work.inverse.assign(static_cast<std::size_t>(stride), 1.0F);
-  bool zeroed = false;  // some row is multiplied by zero whatever the division
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto i = static_cast<std::size_t>(r);
-    const bool missing = l[r] == 0 || std::isnan(l[r]);
-    work.divisor[i] = l[r];
-    switch (last.guard) {
-      case DenominatorGuard::none:
-        break;
-      case DenominatorGuard::zero_to_one:
-        if (missing) {
-          work.divisor[i] = 1;
-          results.lse[r] = infinity;
-        }
-        break;
-      case DenominatorGuard::zero_to_zero:
-        if (missing) results.lse[r] = -infinity;
-        break;
-      case DenominatorGuard::maximum:
-        work.divisor[i] = std::fmax(l[r], static_cast<float>(last.guard_value));
-        break;
-    }
-    if (!reciprocals) continue;
-    const bool zero = missing && last.guard == DenominatorGuard::zero_to_zero;
-    work.inverse[i] = zero ? 0.0F : reciprocal_of(work.divisor[i]);
-    zeroed = zeroed || zero;
-  }
   const float* o = work.numerator.total();
   std::copy(o, o + dv * stride, output);
-  if (!added) {
+  if (added) return;
+
+  work.divisor.assign(l, l + stride);
+  const auto missing = [&](std::int64_t r) { return l[r] == 0 || std::isnan(l[r]); };
+  bool zeroed = false;  // some row is multiplied by zero whatever the division
+  for (std::int64_t r = 0; r < rows && last.guard != DenominatorGuard::none; ++r) {
+    float& divisor = work.divisor[static_cast<std::size_t>(r)];
+    if (last.guard == DenominatorGuard::maximum) {
+      divisor = std::fmax(l[r], static_cast<float>(last.guard_value));
+    } else if (missing(r) && last.guard == DenominatorGuard::zero_to_one) {
+      divisor = 1;
+      results.lse[r] = infinity;
+    } else if (missing(r)) {
+      results.lse[r] = -infinity;
+      zeroed = true;
+    }
+  }
+  if (last.division == Division::reciprocal) {
+    work.inverse.resize(work.divisor.size());
+    reciprocals(work);
+    for (std::int64_t r = 0; r < rows && zeroed; ++r) {
+      if (missing(r)) work.inverse[static_cast<std::size_t>(r)] = 0;
+    }
+  }
+  {
     const StageScope scope(numerator_.flush_scope);
     if (last.division == Division::reciprocal) {
       numerator_.loops->scale(output, dv, stride, work.inverse.data());
@@ -388,22 +429,20 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
       numerator_.loops->divide(output, dv, stride, work.divisor.data());
     }
   }
-  if (!added && zeroed && last.division == Division::divide) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      if (l[r] != 0 && !std::isnan(l[r])) continue;
-      for (std::int64_t c = 0; c < dv; ++c) output[c * stride + r] = o[c * stride + r] * 0.0F;
-    }
+  for (std::int64_t r = 0; r < rows && zeroed && last.division == Division::divide; ++r) {
+    if (!missing(r)) continue;
+    for (std::int64_t c = 0; c < dv; ++c) output[c * stride + r] = o[c * stride + r] * 0.0F;
   }
-  if (added || kernel_.tiles.empty_row == EmptyRowRule::mean_of_visited) return;
+  if (kernel_.tiles.empty_row == EmptyRowRule::mean_of_visited) return;
   for (std::int64_t r = 0; r < rows; ++r) {
     if (work.visible[static_cast<std::size_t>(r)] != 0) continue;
-    const PartResult empty = empty_row(head_, sink && part == 0);
+    const PartResult empty = empty_row(head_, with_sink);
     for (std::int64_t c = 0; c < dv; ++c) {
       output[c * stride + r] = empty.output[static_cast<std::size_t>(c)];
     }
     results.denominator[r] = empty.denominator;
     results.lse[r] = empty.lse;
-    if (sink && part == 0) results.shift[r] = empty.shift;
+    if (with_sink) results.shift[r] = empty.shift;
   }
 }
 
@@ -430,6 +469,7 @@ void LaneSimulation::run_block(const LaneBlock& block, LoopStabilizer& stabilize
       one.denominator = results.denominator[r];
       one.shift = results.shift[r];
       one.lse = results.lse[r];
+      one.visible = work.visible[r] != 0;
       one.visible = work.visible[r] != 0;
     }
     if (parts == 1) loops_.deliver(output_, output, stride, rows, dv, results.output);
@@ -487,7 +527,9 @@ void LaneSimulation::run(const LaneBlock& block, LoopStabilizer& stabilizer, Lan
 Simulated simulate_lanes(const HeadArithmetic& head, LoopStabilizer& stabilizer,
                          std::span<const std::int64_t> rows,
                          const std::function<std::unique_ptr<LoopStabilizer>()>& make) {
-  const LaneSimulation simulation(head, head.options().set.value_or(best_instruction_set()));
+  // a table of all exponents costs as much as they do
+  const bool often = static_cast<std::int64_t>(rows.size()) * head.keys() >= 0x40000;
+  const LaneSimulation simulation(head, head.options().set.value_or(best_instruction_set()), often);
   const auto dv = static_cast<std::size_t>(head.problem().value_channels());
   Simulated all;
   all.output.assign(rows.size() * dv, 0.0F);

@@ -32,6 +32,7 @@ struct LaneBlock {
 struct LaneWorkspace {
   LaneArray queries, scores, exponentials, weights;
   LaneArray shift, correction, inverse, divisor, sink;
+  std::vector<UnsettledWeight> unsettled;
   std::vector<double> logarithms;
   std::vector<std::uint8_t> again, visible, recompute;
   LaneSum denominator, numerator;
@@ -52,7 +53,8 @@ struct LaneResults {
 /// NearestRounding is active in every member; the head outlives this.
 class LaneSimulation {
  public:
-  LaneSimulation(const HeadArithmetic& head, InstructionSet set);
+  /// `often`: what costs as much as 65,536 exponentials is worth while.
+  LaneSimulation(const HeadArithmetic& head, InstructionSet set, bool often);
   /// Reads V anew, after head.reload(). Workspaces must forget their fallback.
   void reload();
 
@@ -66,6 +68,7 @@ class LaneSimulation {
                  const LaneResults& results) const;
   void run_part(const LaneBlock& block, std::int64_t part, LoopStabilizer& stabilizer,
                 LaneWorkspace& work) const;
+  const float* weigh(std::int64_t n, std::int64_t stride, LaneWorkspace& work) const;
   void finish(const LaneBlock& block, std::int64_t part, const LoopStabilizer& stabilizer,
               LaneWorkspace& work, float* output, const LaneResults& results) const;
   void log_sums(std::int64_t rows, float offset, LaneWorkspace& work,
@@ -73,7 +76,7 @@ class LaneSimulation {
   void load_queries(const LaneBlock& block, std::int64_t stride, LaneArray& queries) const;
   void mask(const LaneBlock& block, std::int64_t begin, std::int64_t n, std::int64_t stride,
             LaneWorkspace& work) const;
-  float reciprocal_of(float l) const;
+  void reciprocals(LaneWorkspace& work) const;
 
   const HeadArithmetic& head_;
   const KernelModel& kernel_;
@@ -82,11 +85,14 @@ class LaneSimulation {
   std::vector<ScoreChain> chains_;
   ScoreArgs score_args_;
   ExponentArgs exponent_args_;
-  Narrowing weight_, output_;
-  float hidden_ = 0;        ///< what selection leaves in a hidden score
-  float least_term_ = 0;    ///< smaller terms of l are read as zeros
-  float least_weight_ = 0;  ///< the same of P as multiplied
-  LaneArray values_;        ///< V, rows up to the last tile's end
+  Narrowing weight_, output_, reciprocal_;
+  bool one_pass_ = false;  ///< LaneKernels::weights does it, rounding to:
+  Narrowing one_pass_weight_;
+  std::vector<float> table_;  ///< E of every 16-bit exponent, by its code; or empty
+  float hidden_ = 0;          ///< what selection leaves in a hidden score
+  float least_term_ = 0;      ///< smaller terms of l are read as zeros
+  float least_weight_ = 0;    ///< the same of P as multiplied
+  LaneArray values_;          ///< V, rows up to the last tile's end
 };
 
 /// simulate() for a prepared head. `make` gives stabilizers like the given one, if blocks may run

@@ -1,8 +1,15 @@
 #include "reference/evaluate/simulate/lanes/operands.h"
 
 #include <cstring>
+#include <limits>
 
 namespace headroom {
+
+void make_nan_canonical(float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (x[i] != x[i]) x[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+}
 
 void load_matrix(const LaneKernels& lanes, const Matrix& from, std::int64_t rows, float* to) {
   const std::int64_t columns = from.columns(), bytes = from.format().storage_bytes();
@@ -14,6 +21,7 @@ void load_matrix(const LaneKernels& lanes, const Matrix& from, std::int64_t rows
     (from.format() == bf16 ? lanes.widen_bf16 : lanes.widen_fp16)(words, to, rows * columns);
   } else if (from.row_stride_bytes() == columns * bytes && from.format() == fp32) {
     std::memcpy(to, from.row_bytes(0), static_cast<std::size_t>(rows * columns * bytes));
+    make_nan_canonical(to, rows * columns);
   } else {
     for (std::int64_t i = 0; i < rows; ++i) from.load_row(i, to + i * columns);
   }

@@ -16,7 +16,7 @@ Simulator::Simulator(AttentionProblem problem, KernelModel kernel,
   const NearestRounding nearest;
   head_.emplace(problem_, kernel_, options);
   if (!lanes_cover(problem_, kernel_, options)) return;
-  lanes_.emplace(*head_, options.set.value_or(best_instruction_set()));
+  lanes_.emplace(*head_, options.set.value_or(best_instruction_set()), true);
   blocks_ = lanes_->blocks(*stabilizer_, rows_);
   std::vector<std::int64_t> in_blocks;
   for (const LaneBlock& block : blocks_) {

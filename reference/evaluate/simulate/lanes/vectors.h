@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "reference/evaluate/simulate/lanes/lane_kernels.h"
+#include "reference/evaluate/simulate/lanes/power_constants.h"
 #include "reference/evaluate/vector/simd.h"
 
 namespace headroom {
@@ -75,7 +76,19 @@ struct OneFloat {
   }
 };
 
+/// x[i] becomes the i-th elements of all, number by number.
+template <typename V>
+HEADROOM_VECTOR_INLINE void transpose_numbers(typename V::Float* x) {
+  float from[16][16], to[16][16];
+  for (int i = 0; i < 16; ++i) V::store(from[i], x[i]);
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 16; ++j) to[j][i] = from[i][j];
+  }
+  for (int i = 0; i < 16; ++i) x[i] = V::load(to[i]);
+}
+
 struct LanesPortable {
+  static constexpr bool has_power = false;
   static constexpr int key_block = 2, channel_block = 2;  ///< sums a loop keeps
   struct Float {
     float x[16];
@@ -160,11 +173,11 @@ struct LanesPortable {
       return a.x[i] != a.x[i] ? float_of(quiet_nan_bits) : a.x[i];
     });
   }
+  /// RNE. Requires: of NaN the low 15 bits are zero, so that nothing carries out of it.
   static HEADROOM_VECTOR_INLINE Float to_bf16(const Float& a) {
     return each([&](int i) HEADROOM_VECTOR_LAMBDA {
       const std::uint32_t bits = bits_of(a.x[i]);
-      const std::uint32_t y = (bits + 0x7fffU + ((bits >> 16) & 1)) & 0xffff0000U;
-      return a.x[i] != a.x[i] ? a.x[i] : float_of(y);
+      return float_of((bits + 0x7fffU + ((bits >> 16) & 1)) & 0xffff0000U);
     });
   }
   static HEADROOM_VECTOR_INLINE Float to_fp16(const Float& a) {
@@ -179,6 +192,21 @@ struct LanesPortable {
   }
   static HEADROOM_VECTOR_INLINE Float narrow(const Narrowing& f, const Float& a) {
     return each([&](int i) HEADROOM_VECTOR_LAMBDA { return OneFloat::narrow(f, a.x[i]); });
+  }
+  static HEADROOM_VECTOR_INLINE void transpose(Float* x) { transpose_numbers<LanesPortable>(x); }
+  /// table[code of x], x a number of bf16 or of fp16.
+  static HEADROOM_VECTOR_INLINE Float look_up_bf16(const float* table, const Float& x) {
+    return each([&](int i) HEADROOM_VECTOR_LAMBDA { return table[bits_of(x.x[i]) >> 16]; });
+  }
+  static HEADROOM_VECTOR_INLINE Float look_up_fp16(const float* table, const Float& x) {
+    return each([&](int i) HEADROOM_VECTOR_LAMBDA {
+      const std::uint32_t bits = bits_of(x.x[i]), magnitude = bits & ~sign_bit;
+      std::uint32_t code = (magnitude >> 13) - (112U << 10);
+      // an integer of 2^-24 below the smallest normal
+      if (magnitude < 0x38800000U) code = bits_of(float_of(magnitude) + 0.5F) - 0x3f000000U;
+      if (magnitude >= infinity_bits) code = magnitude == infinity_bits ? 0x7c00U : 0x7e00U;
+      return table[code | (bits & sign_bit) >> 16];
+    });
   }
   static HEADROOM_VECTOR_INLINE Float widen_bf16(const std::uint16_t* p) {
     return each([&](int i) HEADROOM_VECTOR_LAMBDA {
@@ -299,9 +327,8 @@ struct Half256 {
   static HEADROOM_VECTOR_INLINE Float to_bf16(Float a) {
     const __m256i bits = integer(a);
     const __m256i last = _mm256_and_si256(_mm256_srli_epi32(bits, 16), all(1));
-    const __m256i y = _mm256_and_si256(_mm256_add_epi32(bits, _mm256_add_epi32(all(0x7fff), last)),
-                                       all(0xffff0000U));
-    return _mm256_blendv_ps(floating(y), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    return floating(_mm256_and_si256(_mm256_add_epi32(bits, _mm256_add_epi32(all(0x7fff), last)),
+                                     all(0xffff0000U)));
   }
   static HEADROOM_VECTOR_INLINE Float to_fp16(Float a) {
     return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -321,6 +348,15 @@ struct Half256 {
     y = _mm256_andnot_si256(above(all(f.flushed), magnitude), y);
     return floating(_mm256_or_si256(y, sign));
   }
+  static HEADROOM_VECTOR_INLINE Float look_up_bf16(const float* table, Float x) {
+    return _mm256_i32gather_ps(table, _mm256_srli_epi32(integer(x), 16), 4);
+  }
+  static HEADROOM_VECTOR_INLINE Float look_up_fp16(const float* table, Float x) {
+    return _mm256_i32gather_ps(
+        table,
+        _mm256_cvtepu16_epi32(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)),
+        4);
+  }
   static HEADROOM_VECTOR_INLINE Float widen_bf16(const std::uint16_t* p) {
     return floating(_mm256_slli_epi32(
         _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
@@ -333,6 +369,7 @@ struct Half256 {
 /// Two vectors of half the width.
 template <typename Half>
 struct Twice {
+  static constexpr bool has_power = false;
   static constexpr int key_block = 4, channel_block = 4;
   struct Float {
     typename Half::Float lo, hi;
@@ -397,6 +434,13 @@ struct Twice {
   static HEADROOM_VECTOR_INLINE Float narrow(const Narrowing& f, Float a) {
     return {Half::narrow(f, a.lo), Half::narrow(f, a.hi)};
   }
+  static HEADROOM_VECTOR_INLINE void transpose(Float* x) { transpose_numbers<Twice>(x); }
+  static HEADROOM_VECTOR_INLINE Float look_up_bf16(const float* table, Float x) {
+    return {Half::look_up_bf16(table, x.lo), Half::look_up_bf16(table, x.hi)};
+  }
+  static HEADROOM_VECTOR_INLINE Float look_up_fp16(const float* table, Float x) {
+    return {Half::look_up_fp16(table, x.lo), Half::look_up_fp16(table, x.hi)};
+  }
   static HEADROOM_VECTOR_INLINE Float widen_bf16(const std::uint16_t* p) {
     return {Half::widen_bf16(p), Half::widen_bf16(p + 8)};
   }
@@ -409,9 +453,9 @@ using Lanes256 = Twice<Half256>;
 
 #ifdef HEADROOM_VECTOR_AVX512
 struct Lanes512 {
-  static constexpr int key_block = 8, channel_block = 16;
+  static constexpr bool has_power = true;
+  static constexpr int key_block = 16, channel_block = 16;
   using Float = __m512;
-  static constexpr int to_zero = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
   static constexpr int down = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   static constexpr int up = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
 
@@ -420,10 +464,10 @@ struct Lanes512 {
   static HEADROOM_VECTOR_INLINE __m512i all(std::uint32_t a) {
     return _mm512_set1_epi32(static_cast<int>(a));
   }
-  /// `zero` with the last bit set where the results rounded down and up differ.
-  static HEADROOM_VECTOR_INLINE Float odd(Float zero, Float below, Float above) {
-    const __mmask16 inexact = _mm512_cmp_ps_mask(below, above, _CMP_NEQ_UQ);
-    return floating(_mm512_mask_or_epi32(integer(zero), inexact, integer(zero), all(1)));
+  /// Of the results rounded down and up, which are equal or neighbours, the one whose last bit
+  /// is 1.
+  static HEADROOM_VECTOR_INLINE Float odd(Float below, Float above) {
+    return _mm512_mask_mov_ps(above, _mm512_test_epi32_mask(integer(below), all(1)), below);
   }
 
   static HEADROOM_VECTOR_INLINE Float load(const float* p) { return _mm512_loadu_ps(p); }
@@ -437,24 +481,58 @@ struct Lanes512 {
     return _mm512_fmadd_ps(a, b, c);
   }
   static HEADROOM_VECTOR_INLINE Float odd_add(Float a, Float b) {
-    return odd(_mm512_maskz_add_round_ps(0xffff, a, b, to_zero),
-               _mm512_maskz_add_round_ps(0xffff, a, b, down),
+    return odd(_mm512_maskz_add_round_ps(0xffff, a, b, down),
                _mm512_maskz_add_round_ps(0xffff, a, b, up));
   }
   static HEADROOM_VECTOR_INLINE Float odd_mul(Float a, Float b) {
-    return odd(_mm512_maskz_mul_round_ps(0xffff, a, b, to_zero),
-               _mm512_maskz_mul_round_ps(0xffff, a, b, down),
+    return odd(_mm512_maskz_mul_round_ps(0xffff, a, b, down),
                _mm512_maskz_mul_round_ps(0xffff, a, b, up));
   }
   static HEADROOM_VECTOR_INLINE Float odd_div(Float a, Float b) {
-    return odd(_mm512_maskz_div_round_ps(0xffff, a, b, to_zero),
-               _mm512_maskz_div_round_ps(0xffff, a, b, down),
+    return odd(_mm512_maskz_div_round_ps(0xffff, a, b, down),
                _mm512_maskz_div_round_ps(0xffff, a, b, up));
   }
   static HEADROOM_VECTOR_INLINE Float odd_fma(Float a, Float b, Float c) {
-    return odd(_mm512_maskz_fmadd_round_ps(0xffff, a, b, c, to_zero),
-               _mm512_maskz_fmadd_round_ps(0xffff, a, b, c, down),
+    return odd(_mm512_maskz_fmadd_round_ps(0xffff, a, b, c, down),
                _mm512_maskz_fmadd_round_ps(0xffff, a, b, c, up));
+  }
+  struct PowerTable {
+    __m512 head[2] = {_mm512_loadu_ps(power_head), _mm512_loadu_ps(power_head + 16)};
+    __m512 tail[2] = {_mm512_loadu_ps(power_tail), _mm512_loadu_ps(power_tail + 16)};
+  };
+  /// y = RN(2^x), but for the lanes of the answer, which are not settled. x = k + r, k a multiple
+  /// of 1/32: the power of r and the table's entry are pairs of floats, whose sum is rounded once,
+  /// from both ends of its error.
+  static HEADROOM_VECTOR_INLINE __mmask16 power(const PowerTable& table, Float x, Float& y) {
+    const __mmask16 inside = _mm512_cmp_ps_mask(
+        floating(_mm512_and_epi32(integer(x), all(~sign_bit))), set(125), _CMP_LE_OQ);
+    __mmask16 unsettled = 0, zero = 0;
+    if (__builtin_expect(inside != 0xffff, 0)) {
+      zero = _mm512_cmp_ps_mask(x, set(-151), _CMP_LT_OQ);
+      unsettled = static_cast<__mmask16>(~(inside | zero));
+      x = _mm512_maskz_mov_ps(inside, x);
+    }
+    const Float magic = set(0x1.8p18F);
+    const Float t = add(x, magic), k = sub(t, magic), r = sub(x, k);
+    const Float head = _mm512_permutex2var_ps(table.head[0], integer(t), table.head[1]);
+    const Float tail = _mm512_permutex2var_ps(table.tail[0], integer(t), table.tail[1]);
+    // 2^r - 1 as a + b
+    const Float c1 = set(power_c1), a = mul(r, c1);
+    const Float square = mul(r, r);
+    const Float q = fma(r, fma(r, set(power_c4), set(power_c3)), set(power_c2));
+    Float b = fma(r, set(power_c1_tail), _mm512_maskz_fmsub_ps(0xffff, r, c1, a));
+    b = fma(square, q, b);
+    // (head + tail) (1 + a + b) as sum + rest
+    const Float product = mul(head, a), sum = add(head, product);
+    Float rest = fma(head, b, _mm512_maskz_fmsub_ps(0xffff, head, a, product));
+    rest = add(fma(tail, a, rest), tail);
+    rest = add(rest, sub(product, sub(sum, head)));
+    const Float low = add(sum, sub(rest, set(power_error))),
+                high = add(sum, add(rest, set(power_error)));
+    unsettled = static_cast<__mmask16>(unsettled | _mm512_cmp_ps_mask(low, high, _CMP_NEQ_UQ));
+    y = _mm512_maskz_scalef_ps(0xffff, low, k);
+    if (__builtin_expect(zero != 0, 0)) y = _mm512_mask_mov_ps(y, zero, _mm512_setzero_ps());
+    return unsettled;
   }
   static HEADROOM_VECTOR_INLINE Float negate(Float a) {
     return floating(_mm512_xor_epi32(integer(a), all(sign_bit)));
@@ -475,11 +553,11 @@ struct Lanes512 {
                               floating(all(quiet_nan_bits)));
   }
   static HEADROOM_VECTOR_INLINE Float to_bf16(Float a) {
-    const __m512i bits = integer(a);
-    const __m512i last = _mm512_and_epi32(_mm512_maskz_srli_epi32(0xffff, bits, 16), all(1));
-    const __m512i y = _mm512_and_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(all(0x7fff), last)),
-                                       all(0xffff0000U));
-    return _mm512_mask_mov_ps(floating(y), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
+    // half a unit up, and a tie back to the even one
+    const __m512i up = _mm512_add_epi32(integer(a), all(0x8000));
+    const __mmask16 tie = _mm512_testn_epi32_mask(up, all(0xffff));
+    const __m512i y = _mm512_and_epi32(up, all(0xffff0000U));
+    return floating(_mm512_mask_and_epi32(y, tie, y, all(0xfffe0000U)));
   }
   static HEADROOM_VECTOR_INLINE Float to_fp16(Float a) {
     return _mm512_maskz_cvtph_ps(
@@ -500,6 +578,41 @@ struct Lanes512 {
                               all(quiet_nan_bits));
     y = _mm512_maskz_mov_epi32(_mm512_cmpge_epi32_mask(magnitude, all(f.flushed)), y);
     return floating(_mm512_or_epi32(y, _mm512_and_epi32(bits, all(sign_bit))));
+  }
+  static HEADROOM_VECTOR_INLINE Float look_up_bf16(const float* table, Float x) {
+    const __m512i code = _mm512_maskz_srli_epi32(0xffff, integer(x), 16);
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), 0xffff, code, table, 4);
+  }
+  static HEADROOM_VECTOR_INLINE Float look_up_fp16(const float* table, Float x) {
+    const __m256i code =
+        _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), 0xffff,
+                                    _mm512_maskz_cvtepu16_epi32(0xffff, code), table, 4);
+  }
+  /// x[i] becomes the i-th elements of all.
+  static HEADROOM_VECTOR_INLINE void transpose(Float* x) {
+    __m512i a[16], b[16];
+    for (int i = 0; i < 16; i += 2) {
+      a[i] = _mm512_maskz_unpacklo_epi32(0xffff, integer(x[i]), integer(x[i + 1]));
+      a[i + 1] = _mm512_maskz_unpackhi_epi32(0xffff, integer(x[i]), integer(x[i + 1]));
+    }
+    for (int i = 0; i < 16; i += 4) {
+      for (int j = 0; j < 2; ++j) {
+        b[i + 2 * j] = _mm512_maskz_unpacklo_epi64(0xff, a[i + j], a[i + j + 2]);
+        b[i + 2 * j + 1] = _mm512_maskz_unpackhi_epi64(0xff, a[i + j], a[i + j + 2]);
+      }
+    }
+    // b[4 i + j] holds columns j, j + 4, j + 8, j + 12 of rows 4 i to 4 i + 3
+    for (int j = 0; j < 4; ++j) {
+      const __m512i low = _mm512_maskz_shuffle_i32x4(0xffff, b[j], b[j + 4], 0x88),
+                    high = _mm512_maskz_shuffle_i32x4(0xffff, b[j], b[j + 4], 0xdd),
+                    low2 = _mm512_maskz_shuffle_i32x4(0xffff, b[j + 8], b[j + 12], 0x88),
+                    high2 = _mm512_maskz_shuffle_i32x4(0xffff, b[j + 8], b[j + 12], 0xdd);
+      x[j] = floating(_mm512_maskz_shuffle_i32x4(0xffff, low, low2, 0x88));
+      x[j + 4] = floating(_mm512_maskz_shuffle_i32x4(0xffff, high, high2, 0x88));
+      x[j + 8] = floating(_mm512_maskz_shuffle_i32x4(0xffff, low, low2, 0xdd));
+      x[j + 12] = floating(_mm512_maskz_shuffle_i32x4(0xffff, high, high2, 0xdd));
+    }
   }
   static HEADROOM_VECTOR_INLINE Float widen_bf16(const std::uint16_t* p) {
     const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
