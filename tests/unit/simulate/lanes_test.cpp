@@ -1,0 +1,204 @@
+// The vector simulation gives the bits of the plain one: random kernels, heads and stabilizers,
+// every instruction set.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdio>
+
+#include "reference/evaluate/simulate/lanes/simulator.h"
+#include "reference/input_error.h"
+#include "reference/model/kernel_file.h"
+#include "reference/real/fp_environment.h"
+#include "tests/unit/simulate/tiny_kernels.h"
+#include "tests/unit/vector/instruction_sets.h"
+
+namespace headroom {
+namespace {
+
+using tiny::Dice;
+
+constexpr InstructionSet all_sets[] = {InstructionSet::portable, InstructionSet::avx2,
+                                       InstructionSet::avx512};
+
+/// A kernel that lanes_cover, any stage of any format.
+KernelModel covered_kernel(Dice& dice) {
+  KernelModel k = tiny::random_kernel(dice);
+  for (Accumulator* sum : {&k.score.accumulator, &k.denominator, &k.numerator}) {
+    const bool covered =
+        sum->order.kind != OrderKind::pairwise && sum->order.kind != OrderKind::matrix_unit;
+    if (!covered) sum->order = {OrderKind::sequential};
+    if (sum->order.kind == OrderKind::tile) {
+      sum->order.size = static_cast<int>(dice.pick({1, 3, 8, 16, 24, 50}));
+    }
+    if (sum->order.kind == OrderKind::lanes && dice.one_in(4)) sum->order.size = 64;
+  }
+  k.normalise.every_tile = false;
+  k.tiles.keys = static_cast<int>(dice.pick({1, 7, 16, 24, 64}));
+  k.tiles.queries = static_cast<int>(dice.pick({1, 5, 16, 40, 128}));
+  if (dice.one_in(3)) k.p.format = dice.pick({fp32, bf16, fp16, tf32, e4m3fn, e5m2});
+  if (dice.one_in(4)) {
+    k.exp2.result = fp32;
+    k.exp2.name = "ex2.approx.ftz";
+    k.exp2.max_error_ulps = 2.5;
+    k.exp2.flush_to_zero = true;
+  } else if (dice.one_in(6)) {
+    const double floor = k.exp2.floor;
+    k.exp2 = fa4_polynomial("fa4-poly3").value();
+    if (floor > 0) k.exp2.floor = floor;
+  }
+  if (dice.one_in(3)) k.normalise.reciprocal_max_error_ulps = 1.5;
+  return find_problem(k) ? covered_kernel(dice) : k;
+}
+
+/// Sizes about what kernels run: more rows than lanes, keys over several tiles.
+AttentionProblem head(Dice& dice, const Format& format) {
+  const std::int64_t queries = dice.between(1, 40), keys = dice.between(1, 90);
+  const std::int64_t d = dice.pick({1, 3, 8, 16, 33}), dv = dice.pick({1, 2, 5, 16, 21});
+  const double size = dice.pick({0.3, 1.0, 3.0, 12.0, 80.0});
+  const double tiny = dice.one_in(6) ? std::ldexp(1.0, format.emin + 6) : 1.0;
+  const bool wild = dice.one_in(3), specials = dice.one_in(8);
+  const auto filled = [&](std::int64_t rows, double s) {
+    return tiny::matrix(format, rows, s == 1 ? dv : d, [&](auto, auto) {
+      if (specials && dice.one_in(60)) {
+        return dice.pick({HUGE_VAL, -HUGE_VAL, std::nan(""), format.max_finite(), -0.0});
+      }
+      return tiny::number(dice, s, wild && dice.one_in(30)) * tiny;
+    });
+  };
+  AttentionProblem p = tiny::problem_of(
+      filled(queries, size * 1.01), filled(keys, size * 0.99), filled(keys, 1),
+      dice.pick({Scale::natural(1), Scale::natural(Rational(1, 8)), Scale::natural(Rational(-1, 3)),
+                 Scale::base2(1), Scale::base2(Rational(3, 16)),
+                 Scale::reciprocal_sqrt(static_cast<std::uint64_t>(d))}));
+  switch (dice.between(0, 6)) {
+    case 0:
+      p.visibility.kind = MaskKind::causal_top_left;
+      break;
+    case 1:
+      p.visibility.kind = MaskKind::causal_bottom_right;
+      break;
+    case 2:
+      p.window = Window{.left = dice.between(-1, 20), .right = dice.between(-1, 20)};
+      break;
+    case 3:
+      for (std::int64_t i = 0; i < queries; ++i) {
+        p.query_segments.push_back(static_cast<std::int32_t>(dice.between(0, 1)));
+      }
+      for (std::int64_t j = 0; j < keys; ++j) {
+        p.key_segments.push_back(static_cast<std::int32_t>(dice.between(0, 2)));
+      }
+      break;
+    case 4: {
+      const std::int64_t rows = dice.coin() ? 1 : queries;
+      for (std::int64_t i = 0; i < rows * keys; ++i) p.mask.push_back(dice.one_in(3) ? 0 : 1);
+      break;
+    }
+    default:
+      break;
+  }
+  if (dice.one_in(4)) p.visibility.length = dice.between(0, keys);
+  if (dice.one_in(5)) p.sink = dice.normal() * 3;
+  return p;
+}
+
+std::vector<std::int64_t> some_rows(Dice& dice, const AttentionProblem& p) {
+  std::vector<std::int64_t> rows = tiny::all_rows(p);
+  if (dice.one_in(3)) {
+    std::vector<std::int64_t> few;
+    for (int i = 0; i < 7; ++i) few.push_back(dice.between(0, p.queries() - 1));
+    return few;
+  }
+  return rows;
+}
+
+std::unique_ptr<LoopStabilizer> some_rule(Dice& dice, std::string& name) {
+  const std::vector<LoopDescription>& all = loop_stabilizers();
+  name = all[static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(all.size()) - 1))]
+             .name;
+  return make_loop_stabilizer(name);
+}
+
+::testing::AssertionResult equal(const char* what, const std::vector<float>& got,
+                                 const std::vector<float>& expected, bool bits) {
+  if (got.size() != expected.size()) return ::testing::AssertionFailure() << what << ": sizes";
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const bool nan = std::isnan(got[i]) && std::isnan(expected[i]) && !bits;
+    if (!nan && std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(expected[i])) {
+      char text[160];
+      std::snprintf(text, sizeof text, "%s[%zu of %zu] = %a, expected %a", what, i, got.size(),
+                    static_cast<double>(got[i]), static_cast<double>(expected[i]));
+      return ::testing::AssertionFailure() << text;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult equal(const Simulated& got, const Simulated& expected) {
+  auto result = equal("output", got.output, expected.output, true);
+  if (result) result = equal("lse", got.lse, expected.lse, true);
+  if (result) result = equal("denominator", got.denominator, expected.denominator, false);
+  if (result) result = equal("shift", got.shift, expected.shift, false);
+  if (result && got.recomputed != expected.recomputed) {
+    return ::testing::AssertionFailure() << "recomputed";
+  }
+  if (result && got.gate != expected.gate) return ::testing::AssertionFailure() << "gate";
+  return result;
+}
+
+TEST(Lanes, GiveTheBitsOfThePlainSimulation) {
+  const unsigned long seed = test_seed();
+  long heads = 0, numbers = 0, finite = 0;
+  for (int i = 0; i < 600 * test_multiplier(); ++i) {
+    Dice dice(seed + static_cast<unsigned long>(i));
+    const KernelModel kernel = covered_kernel(dice);
+    const Format format = dice.one_in(4) ? dice.pick({fp32, fp16, bf16, e4m3fn}) : kernel.operand;
+    const AttentionProblem first = head(dice, format);
+    const std::vector<std::int64_t> rows = some_rows(dice, first);
+    SimulationOptions options;
+    if (dice.one_in(6)) {
+      options.exp2 = dice.pick({UnitChoice::lowest, UnitChoice::highest, UnitChoice::random});
+    }
+    if (dice.one_in(6)) {
+      options.reciprocal = dice.pick({UnitChoice::lowest, UnitChoice::highest, UnitChoice::random});
+    }
+    std::string name;
+    const std::uint64_t rule_seed = seed ^ static_cast<unsigned long>(i) * 977;
+    const auto rule = [&] {
+      Dice of_rule(rule_seed);
+      return some_rule(of_rule, name);
+    };
+    Simulated expected;
+    SimulationOptions plain = options;
+    plain.plain = true;
+    try {
+      expected = simulate(first, kernel, *rule(), rows, plain);
+    } catch (const InputError&) {
+      continue;
+    }
+    EXPECT_FALSE(expected.vectorised);
+    ++heads;
+    for (const float x : expected.output) {
+      ++numbers;
+      finite += std::isfinite(x) && x != 0;
+    }
+    for (const InstructionSet set : all_sets) {
+      if (!processor_has(set)) continue;
+      options.set = set;
+      ASSERT_TRUE(lanes_cover(first, kernel, options));
+      Simulator simulator(first, kernel, rule(), rows, options);
+      const Simulated& got = simulator.run(first.q, first.k, first.v);
+      ASSERT_TRUE(got.vectorised);
+      ASSERT_TRUE(equal(got, expected))
+          << headroom::name(set) << ", seed " << seed << " + " << i << ", " << name << ", "
+          << first.queries() << " x " << first.keys() << "\n"
+          << canonical_text(kernel);
+    }
+  }
+  // most numbers are not NaN or zero, so that the comparison says something
+  EXPECT_GT(finite, numbers / 3) << heads << " heads";
+  EXPECT_GT(heads, 100);
+}
+
+}  // namespace
+}  // namespace headroom
