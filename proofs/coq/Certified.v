@@ -5,7 +5,7 @@
 
 From Coq Require Import ZArith QArith Qreals Reals Lra Lia List Bool FunctionalExtensionality.
 From Flocq Require Import Core BinarySingleNaN.
-From Headroom Require Import Formats Rows CauchySchwarz Exp2 Execution Row Kernel MainTheorem CheckRow CheckHead
+From Headroom Require Import Formats Rows CauchySchwarz Exp2 LostMass Execution Row Kernel MainTheorem Bounds CheckRow CheckHead
   Checker Log2e Words.
 Import ListNotations.
 Open Scope R_scope.
@@ -132,3 +132,42 @@ rewrite <- (rows_agree i channel Hi Hn) in *.
 exact (check_sound k h hd (scale_value s) st Ck context i channel x Hi Hn Hx).
 Qed.
 End Sound.
+
+(** ** The limit of the lost mass
+
+    2^-t from a margin of t bits: the simple form of the bound, for the limit that a certificate
+    states. *)
+Definition lost_within (k : kernel) (h : head_numbers) (t : Z) : bool :=
+  ((1 <=? t) && (t * 2 ^ 64 <=? c_margin (n_constants h)
+     - pr_L (promise_of (k_exp2 k) (c_C (n_constants h))) * 2 ^ 64 - c_err (n_constants h)))%Z.
+
+Theorem lost_mass_within k h s t st e : check_words k h s t = true -> stabilizer_of h st ->
+  lost_within k h e = true -> forall i channel (x : row_execution k),
+  (i < t_queries t)%nat -> t_seen t i <> O -> kernel_allows k (row_of_words s t i channel) st x ->
+  let r := row_of_words s t i channel in
+  total (fun j => exp2 (score r j)) (filter (lost_key _ _ _ _ (rest k x)) (visible r))
+    <= bpow radix2 (- e) * total (fun j => exp2 (score r j)) (visible r).
+Proof.
+intros Ck St Lo i channel x Hi Hn Hx r.
+destruct (certified k h s t st Ck St i channel x Hi Hn Hx) as [Rc _].
+assert (Lm := lost_mass _ _ _ _ _ Rc). fold r in Lm.
+assert (T0 : 0 <= total (fun j => exp2 (score r j)) (visible r)).
+{ apply total_nonneg. intros. left. apply exp2_pos. }
+apply Rle_trans with (1 := Lm). apply Rmult_le_compat_r; [exact T0|].
+unfold lost_within in Lo. apply andb_prop in Lo. destruct Lo as [L1 L2]. apply Z.leb_le in L1, L2.
+unfold numbers_of_head. cbn [numbers_found margin err]. rewrite (so_cap _ _ St).
+set (D := F (c_margin (n_constants h)) - IZR (pr_L (promise_of (k_exp2 k) (c_C (n_constants h)))) - F (c_err (n_constants h))).
+assert (HD : IZR e <= D).
+{ unfold D. apply IZR_le in L2. rewrite !minus_IZR, !mult_IZR, two_pow in L2 by lia.
+  assert (B := bpow_gt_0 radix2 (-64)). apply Rmult_le_compat_r with (r := bpow radix2 (-64)) in L2; [|lra].
+  assert (E : bpow radix2 64 * bpow radix2 (-64) = 1) by (rewrite <- bpow_plus; reflexivity).
+  replace (IZR e * bpow radix2 64 * bpow radix2 (-64)) with (IZR e) in L2 by (rewrite Rmult_assoc, E; ring).
+  replace ((IZR (c_margin (n_constants h)) - IZR (pr_L (promise_of (k_exp2 k) (c_C (n_constants h)))) * bpow radix2 64
+            - IZR (c_err (n_constants h))) * bpow radix2 (-64))
+    with (F (c_margin (n_constants h)) - IZR (pr_L (promise_of (k_exp2 k) (c_C (n_constants h)))) * (bpow radix2 64 * bpow radix2 (-64))
+          - F (c_err (n_constants h))) in L2 by ring.
+  rewrite E in L2. lra. }
+assert (H1 : 1 <= IZR e) by (apply (IZR_le 1); lia).
+apply Rle_trans with (exp2 (- D)); [apply lost_bound_simple; lra|].
+rewrite <- exp2_Z. apply exp2_le. rewrite opp_IZR. lra.
+Qed.

@@ -52,12 +52,12 @@ unfold q_a. rewrite Q2R_plus, Q2R_qF, Q2R_q2. assert (E := err_nonneg).
 assert (0 <= bpow radix2 (-16)) by apply bpow_ge_0. lra.
 Qed.
 
-Lemma eps_value : pr_eps (promise_of (k_exp2 k) (cap st)) = Q2R (q_eps (k_exp2 k)).
+Lemma eps_value : unit_eps (k_exp2 k) = Q2R (q_eps (k_exp2 k)).
 Proof. symmetry. apply q_eps_value. Qed.
 
 Lemma eps_range : 0 <= Q2R (q_eps (k_exp2 k)) < 1.
 Proof.
-split; [|apply (hf_eps k h facts)]. rewrite (q_eps_value _ 0). destruct (k_exp2 k) as [[|]|a e hh] eqn:E; cbn [promise_of pr_eps].
+split; [|apply (hf_eps k h facts)]. rewrite q_eps_value. destruct (k_exp2 k) as [[|]|a e hh] eqn:E; cbn [unit_eps].
 3: { assert (U := ok_unit k ok). rewrite E in U. destruct U as [U _].
   apply Rmult_le_pos; [now apply IZR_le|apply bpow_ge_0]. }
 all: unfold relative_of; assert (0 < bpow radix2 (-24) < 1) by
@@ -65,8 +65,8 @@ all: unfold relative_of; assert (0 < bpow radix2 (-24) < 1) by
   apply Rmult_le_pos; [lra|left; apply Rinv_0_lt_compat; lra].
 Qed.
 
-Lemma beta_nonneg : 0 <= pr_beta (promise_of (k_exp2 k) (cap st)).
-Proof. destruct (k_exp2 k) as [[|]|]; cbn [promise_of pr_beta]; lra. Qed.
+Lemma beta_nonneg : 0 <= unit_beta (k_exp2 k).
+Proof. destruct (k_exp2 k) as [[|]|]; cbn [unit_beta]; lra. Qed.
 
 Lemma u_P_range : 0 <= u_P_of k < 1.
 Proof.
@@ -147,7 +147,7 @@ specialize (T (conj A0 (Rle_refl _)) Ha smallness eq_refl share_value Hs W_value
 apply Rle_trans with (1 := T). right. clear T.
 unfold sums_upper, mass_low, m_low, m_high, e_A, uS, uN, hN.
 cbn [numbers_of_row numbers_of machine_of sums_stored eps beta u_P h_P e_O Row.V numbers_found Vmax].
-rewrite eps_value, <- (q_beta_value (k_exp2 k) (cap st)).
+rewrite eps_value, <- (q_beta_value (k_exp2 k)).
 assert (uSv : (if k_sums_stored k then u_P_of k else 0) = Q2R (q_uS k)).
 { unfold q_uS, q_u_P, u_P_of. destruct (k_sums_stored k); [now rewrite Q2R_q2|unfold Q2R; simpl; field]. }
 assert (uNv : (if k_sums_stored k then 0 else u_P_of k) = Q2R (q_uN k)).

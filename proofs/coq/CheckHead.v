@@ -87,15 +87,15 @@ Definition q_eps (u : unit_kind) : Q := match u with
 | Within a k _ => (inject_Z a * q2 (- k))%Q end.
 Definition q_beta (u : unit_kind) : Q := match u with Rounded false => 2 | _ => 0 end.
 
-Lemma q_eps_value u C : Q2R (q_eps u) = pr_eps (promise_of u C).
+Lemma q_eps_value u : Q2R (q_eps u) = unit_eps u.
 Proof.
-destruct u as [[|]|a k h]; unfold q_eps, promise_of; cbn [pr_eps].
+destruct u as [[|]|a k h]; unfold q_eps, unit_eps.
 3: now rewrite Q2R_mult, Q2R_inject, Q2R_q2.
 all: unfold relative_of; rewrite Q2R_div, Q2R_minus, Q2R_q2, Q2R_1; [reflexivity|].
 all: intros H; vm_compute in H; discriminate.
 Qed.
-Lemma q_beta_value u C : Q2R (q_beta u) = pr_beta (promise_of u C).
-Proof. destruct u as [[|]|a k h]; unfold q_beta, promise_of; cbn [pr_beta]; unfold Q2R; simpl; field. Qed.
+Lemma q_beta_value u : Q2R (q_beta u) = unit_beta u.
+Proof. destruct u as [[|]|a k h]; unfold q_beta, unit_beta; unfold Q2R; simpl; field. Qed.
 
 Definition q_u_P (k : kernel) : Q := q2 (- k_p_prec k).
 Definition q_h_P (k : kernel) : Q := if unit_flushes (k_exp2 k) then 0 else q2 (3 - k_p_emax k - k_p_prec k).

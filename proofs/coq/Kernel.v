@@ -127,15 +127,19 @@ Definition machine_of (k : kernel) : machine 24 128 := {|
 |}.
 
 (** ** What the units promise, as numbers *)
-Record promise := { pr_L : Z; pr_La : Z; pr_Z0 : Z; pr_low : Z; pr_w : Z; pr_l : Z; pr_eps : R; pr_beta : R }.
+Record promise := { pr_L : Z; pr_La : Z; pr_Z0 : Z; pr_low : Z; pr_w : Z; pr_l : Z }.
 
 Definition promise_of (u : unit_kind) (C : Z) : promise := match u with
-| Rounded true => {| pr_L := -126; pr_La := -126; pr_Z0 := -127; pr_low := -126; pr_w := 1; pr_l := C;
-                     pr_eps := relative_of (bpow radix2 (-24)); pr_beta := 0 |}
-| Rounded false => {| pr_L := -149; pr_La := -126; pr_Z0 := -150; pr_low := -149; pr_w := 1; pr_l := C;
-                      pr_eps := relative_of (bpow radix2 (-24)); pr_beta := 2 |}
+| Rounded true => {| pr_L := -126; pr_La := -126; pr_Z0 := -127; pr_low := -126; pr_w := 1; pr_l := C |}
+| Rounded false => {| pr_L := -149; pr_La := -126; pr_Z0 := -150; pr_low := -149; pr_w := 1; pr_l := C |}
 | Within a k h => {| pr_L := -125; pr_La := -125; pr_Z0 := -127; pr_low := -126; pr_w := 2 ^ h + 1;
-                     pr_l := C - h; pr_eps := IZR a * bpow radix2 (- k); pr_beta := 0 |} end.
+                     pr_l := C - h |} end.
+
+(** Relative error, and what is left below the accurate range. *)
+Definition unit_eps (u : unit_kind) : R := match u with
+| Rounded _ => relative_of (bpow radix2 (-24))
+| Within a k _ => IZR a * bpow radix2 (- k) end.
+Definition unit_beta (u : unit_kind) : R := match u with Rounded false => 2 | _ => 0 end.
 
 (** [1 <= h]: errors below a half. *)
 Definition unit_ok (u : unit_kind) : Prop := match u with
@@ -146,7 +150,7 @@ Theorem unit_promises u C : unit_ok u -> (-126 <= C <= 127)%Z ->
   IZR (pr_w (promise_of u C)) * bpow radix2 (pr_l (promise_of u C)) < bpow radix2 128 ->
   exp2_unit 24 128 (unit_of_kind u) C (pr_L (promise_of u C)) (pr_La (promise_of u C))
     (pr_Z0 (promise_of u C)) (pr_low (promise_of u C)) (pr_w (promise_of u C)) (pr_l (promise_of u C))
-    (pr_eps (promise_of u C)) (pr_beta (promise_of u C)).
+    (unit_eps u) (unit_beta u).
 Proof.
 destruct u as [[|]|a k h]; intros Hu HC Ho.
 - exact (flushing_unit 24 128 fp32_precision mode_NE C (-126) ltac:(lia) ltac:(lia) ltac:(lia)).
@@ -256,7 +260,7 @@ Definition numbers_of : numbers := {|
   Row.C := C; L := pr_L pr; La := pr_La pr; Z0 := pr_Z0 pr; low := pr_low pr;
   w := pr_w pr; l_ := pr_l pr; Row.N := N; Row.G := G; K := 8;
   b := k_l_max k; Row.qmax := qmax; Row.e := e; Row.zlow := zlow;
-  eps := pr_eps pr; beta := pr_beta pr; u_P := u_P_of k; h_P := h_P_of k;
+  eps := unit_eps (k_exp2 k); beta := unit_beta (k_exp2 k); u_P := u_P_of k; h_P := h_P_of k;
   good := weighty 24 128 (flush_at (k_l_flushes k)); d_l := bpow radix2 (-24); e_l := 0;
   h_l := hl; n_l := nl; d_O := delta_of (k_O k); e_O := eta_of (k_O k); h_O := hO; n_O := nO;
   u_D := u_D_of k; h_D := h_D_of k; Row.V := V; vmin := - V; vmax := V |}.
@@ -267,7 +271,7 @@ Hypothesis weight_bits : (0 <= pr_w pr <= 2 ^ pp)%Z /\ (3 - 128 - pp <= pr_l pr)
 Hypothesis q_range : (-149 <= qmax /\ qmax + 1 < 128)%Z.
 
 Lemma unit_p : exp2_unit 24 128 (unit_of_kind (k_exp2 k)) C (pr_L pr) (pr_La pr) (pr_Z0 pr) (pr_low pr)
-  (pr_w pr) (pr_l pr) (pr_eps pr) (pr_beta pr).
+  (pr_w pr) (pr_l pr) (unit_eps (k_exp2 k)) (unit_beta (k_exp2 k)).
 Proof. apply unit_promises; auto. apply (ok_unit k ok). Qed.
 
 Lemma low_cases : pr_low pr = if unit_flushes (k_exp2 k) then (-126)%Z else (-149)%Z.
