@@ -58,9 +58,7 @@ class ExactStep {
 
  private:
   static cpp_int power(int e) {
-    cpp_int p = 1;
-    p <<= static_cast<unsigned>(e);
-    return p;
+    return boost::multiprecision::pow(cpp_int(2), static_cast<unsigned>(e));
   }
   static cpp_int fixed(float x) {
     int e = 0;
