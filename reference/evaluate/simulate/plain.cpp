@@ -130,8 +130,9 @@ class PlainRun {
         dump_(dump),
         wanted_(wanted),
         unsaturated_(kernel_.p.format, kernel_.p.flush_to_zero),
-        denominator_(kernel_.denominator, head.options().order),
-        numerator_(kernel_.numerator, head.options().order) {}
+        denominator_(kernel_.denominator, head.options().order,
+                     kernel_.p.denominator_rounded ? kernel_.p.format : kernel_.exp2.result),
+        numerator_(kernel_.numerator, head.options().order, kernel_.p.format, kernel_.operand) {}
 
   /// Results of one block's rows, one vector of parts a row; rows to be recomputed are marked.
   std::vector<std::vector<PartResult>> block(const std::vector<std::int64_t>& rows,

@@ -129,8 +129,8 @@ void RunningSum::add(const SumRule& rule, const float* a, const float* b, std::i
           ones.assign(static_cast<std::size_t>(take), 1.0F);
           factors = ones.data();
         }
-        double next =
-            matrix_unit_step(order.fraction_bits, a + i, factors, take, static_cast<float>(run_));
+        double next = matrix_unit_step(order.fraction_bits, a + i, factors, take,
+                                       static_cast<float>(run_), rule.a_emin, rule.b_emin);
         if (rule.unit.flush_to_zero && std::fabs(next) < 0x1p-126) next = std::copysign(0.0, next);
         if (next == run_ && run_ != 0) {
           for (std::int64_t j = 0; j < take; ++j) {

@@ -15,11 +15,19 @@ enum class FreeOrder : std::uint8_t { ascending, descending, pairwise, random };
 
 /// How sums of one stage run: the accumulator's model and the choices that it leaves.
 struct SumRule {
-  explicit SumRule(const Accumulator& accumulator, FreeOrder free = FreeOrder::ascending)
-      : unit(accumulator), stage(accumulator.format, accumulator.flush_to_zero), free(free) {}
+  /// `a`, `b`: formats of the terms' factors, whose subnormals a matrix unit aligns as numbers of
+  /// the format's least exponent.
+  explicit SumRule(const Accumulator& accumulator, FreeOrder free = FreeOrder::ascending,
+                   const Format& a = fp32, const Format& b = fp32)
+      : unit(accumulator),
+        stage(accumulator.format, accumulator.flush_to_zero),
+        free(free),
+        a_emin(a.emin),
+        b_emin(b.emin) {}
   Accumulator unit;
   Stage stage;
   FreeOrder free;
+  int a_emin, b_emin;
 };
 
 /// The sum of products a b (or of a alone). Its partial sums, all numbers of the stage's format:

@@ -583,7 +583,7 @@ class Row {
     const double initial = !at_sink                 ? static_cast<double>(start.denominator)
                            : first_part && !added() ? exponential(start.offset)
                                                     : 0.0;
-    Sum l(k_.denominator, order_, initial);
+    Sum l(k_.denominator, order_, initial, k_.p.denominator_rounded ? k_.p.format : k_.exp2.result);
     std::vector<Sum> o(dv, Sum(k_.numerator, order_, 0, k_.p.format, k_.operand));
     std::vector<double> normalised(dv, 0.0);
     bool any = false;
@@ -722,8 +722,8 @@ class Row {
     if (!base2_ && k_.lse.base == ExponentBase::two) {
       at = fp32_of(Exact(at) * Exact(fp32_of(log2_e())));
     }
-    return fp32_of(Exact(at) +
-                   Exact(logarithm(k_.lse.base, std::ldexp(l, -static_cast<int>(offset)))));
+    return fp32_of(Exact(at) + Exact(logarithm(k_.lse.base,
+                                               fp32_of(std::ldexp(l, -static_cast<int>(offset))))));
   }
 
   // --- parts
