@@ -22,7 +22,7 @@ import time
 import unittest
 import zipfile
 
-PROGRAM, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
+PROGRAM, ROOT = str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(sys.argv[2])
 ROPE = ROOT / "examples/heads/ropegpt_layer1_bf16.safetensors"
 CERTIFY = ["--kernel", "hopper"]
 

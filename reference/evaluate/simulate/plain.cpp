@@ -58,10 +58,10 @@ float sink_weight(const HeadArithmetic& head, float shift) {
 
 /// 1 / l as the kernel holds it.
 float reciprocal_of(const HeadArithmetic& head, float l) {
-  const Accumulator& sum = head.kernel().denominator;
   const float r =
       reciprocal(head.kernel().normalise, l, head.options().reciprocal, head.options().seed);
-  return static_cast<float>(Stage(sum.format, sum.flush_to_zero).round(r));
+  // the reciprocal has its own rule for flushing, whatever the sums do
+  return static_cast<float>(round_to(head.kernel().denominator.format, r));
 }
 
 /// O / l in the numerator's format, l being result.denominator, and what the guard does to LSE.

@@ -556,7 +556,7 @@ class Row {
   double reciprocal_of(double l) const {
     const double r =
         round(fp32, Exact(1) / Exact(l), {.flush = k_.normalise.reciprocal_flush_to_zero});
-    return round(k_.denominator.format, r, {.flush = k_.denominator.flush_to_zero});
+    return round(k_.denominator.format, r, {});
   }
   double numerator_round(const Exact& x) const {
     return round(k_.numerator.format, x, {.flush = k_.numerator.flush_to_zero});

@@ -112,7 +112,8 @@ LaneSimulation::LaneSimulation(const HeadArithmetic& head, InstructionSet set, b
   exponent_args_.format = Narrowing(kernel_.exponent.format, false, false);
   weight_ = Narrowing(kernel_.p.format, kernel_.p.flush_to_zero, kernel_.p.saturate);
   output_ = Narrowing(kernel_.normalise.output, false, false);
-  reciprocal_ = Narrowing(kernel_.denominator.format, kernel_.denominator.flush_to_zero, false);
+  // the reciprocal has its own rule for flushing, whatever the sums do
+  reciprocal_ = Narrowing(kernel_.denominator.format, false, false);
   hidden_ = head.masked(0);
   if (kernel_.denominator.denormals_are_zero) {
     least_term_ =
