@@ -385,6 +385,15 @@ simulate("dump-and-output", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7,
              "denominators", "numerators", "o", "lse", "rows")])
 simulate("npy-output-needs-a-type", [*SIMULATE, "--stabilizer", "fa4-row", "--rows", "7", "-o",
                                      "{tmp}/o.npy"], 2, err=r"bf16.*\.npy", files=[])
+# an offset that is no whole number of log2 units is not a power of two in l
+for offset in ("8", "-3", "0.8"):
+    simulate("lse-of-an-offset-" + offset,
+             [*SIMULATE, "--stabilizer", "fa4-row", "--set", "offset=" + offset, "--rows", "0-9",
+              "--json"], 0, json=lambda value: errors(value)["lse"] < 1e-5)
+for offset in ("inf", "1e300"):
+    simulate("offset-too-large-" + offset,
+             [*SIMULATE, "--stabilizer", "online-fa3", "--set", "offset=" + offset, "--rows", "0-9"],
+             1, has=["first nan", "inf"])
 
 # Files: what is read, and what is said of the rest (tests/command_line/hostile_files_test.py makes
 # the damaged ones).

@@ -112,9 +112,10 @@ struct RowState {
 /// LSE in the delivered base, FP32 operations: the logarithm of l 2^-offset plus the shift.
 float log_sum(const KernelModel& kernel, float shift, float l, float offset) {
   const ExponentBase delivered = kernel.lse.base;
-  const float sum = offset == 0 ? l : std::ldexp(l, -static_cast<int>(offset));
+  const int power = offset_taken_out(kernel, offset);
+  const float sum = power == 0 ? l : std::ldexp(l, -power);
   constexpr float ln_2 = 0x1.62e43p-1F, log2_e = 0x1.715476p+0F;
-  float at = shift + offset;
+  float at = shift + static_cast<float>(power);
   if (kernel.exponent.base != delivered) at *= delivered == ExponentBase::e ? ln_2 : log2_e;
   return at + HeadArithmetic::logarithm(delivered, sum);
 }
@@ -506,6 +507,13 @@ float initial_denominator(const HeadArithmetic& head, const LoopStabilizer& stab
                           std::int64_t part) {
   if (!head.sink() || !stabilizer.starts_at_sink()) return stabilizer.initial_denominator();
   return part == 0 && starts_with_sink(head, stabilizer) ? head.unit()(stabilizer.offset()) : 0.0F;
+}
+
+int offset_taken_out(const KernelModel& kernel, float offset) {
+  constexpr float most = 126;  // l 2^-offset stays in FP32's range
+  const bool whole = kernel.exponent.base == ExponentBase::two && std::fabs(offset) <= most &&
+                     offset == std::floor(offset);
+  return whole ? static_cast<int>(offset) : 0;
 }
 
 PartResult empty_row(const HeadArithmetic& head, bool with_sink) {

@@ -42,6 +42,10 @@ bool starts_with_sink(const HeadArithmetic& head, const LoopStabilizer& stabiliz
 /// first one.
 float initial_denominator(const HeadArithmetic& head, const LoopStabilizer& stabilizer,
                           std::int64_t part);
+/// The power of two that LSE takes out of l before the logarithm, as FA3 and FA4 do: the offset, if
+/// it is a whole number of log2 units. Else 0, and shift + log l is LSE as it is: the shift holds
+/// minus the offset.
+int offset_taken_out(const KernelModel& kernel, float offset);
 /// Joins the parts of one row as kernel.split says, and rounds to the output format. A sink is
 /// counted once: in the first part, or here where parts are added.
 PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts);

@@ -86,7 +86,7 @@ int compare_one(std::uint64_t seed, std::map<std::string, int>& seen) {
   options.plain = true;
   Row::Start start;
   if (dice.one_in(5)) start.denominator = 1;
-  if (dice.one_in(5)) start.offset = 8;
+  if (dice.one_in(5)) start.offset = dice.pick({8.0F, 8.0F, 0.807F, -3.0F});
   start.descending = dice.one_in(4);
   start.at_sink = dice.coin();
   std::vector<Row> rows;

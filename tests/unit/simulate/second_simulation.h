@@ -714,6 +714,8 @@ class Row {
     return fp32_of(function(base == ExponentBase::two ? mpfr_log2 : mpfr_log, Exact(x)));
   }
   double log_sum(double shift, double l, double offset) const {
+    // a power of two is taken out of the sum; else shift + log l is right as it is
+    if (!base2_ || offset != std::floor(offset)) offset = 0;
     double at = fp32_of(Exact(shift) + Exact(offset));
     // FP32 constants: ln 2 and log2(e) rounded
     if (base2_ && k_.lse.base == ExponentBase::e) {

@@ -355,9 +355,10 @@ void LaneSimulation::log_sums(std::int64_t rows, float offset, LaneWorkspace& wo
   const ExponentBase delivered = kernel_.lse.base;
   constexpr float ln_2 = 0x1.62e43p-1F, log2_e = 0x1.715476p+0F;
   work.logarithms.resize(static_cast<std::size_t>(rows));
-  if (offset != 0) {
+  const int power = offset_taken_out(kernel_, offset);
+  if (power != 0) {
     for (std::int64_t r = 0; r < rows; ++r) {
-      results.lse[r] = std::ldexp(results.denominator[r], -static_cast<int>(offset));
+      results.lse[r] = std::ldexp(results.denominator[r], -power);
     }
   } else {
     std::copy(results.denominator, results.denominator + rows, results.lse);
@@ -369,7 +370,7 @@ void LaneSimulation::log_sums(std::int64_t rows, float offset, LaneWorkspace& wo
     const auto lo = static_cast<float>(log * (1 - 0x1p-44)),
                hi = static_cast<float>(log * (1 + 0x1p-44));
     const bool known = lo == hi && sum > 0 && sum < infinity;
-    float at = results.shift[r] + offset;
+    float at = results.shift[r] + static_cast<float>(power);
     if (kernel_.exponent.base != delivered) at *= delivered == ExponentBase::e ? ln_2 : log2_e;
     results.lse[r] = at + (known ? lo : HeadArithmetic::logarithm(delivered, sum));
   }
