@@ -12,7 +12,10 @@ let rejected fmt = Printf.ksprintf (fun s -> raise (Rejected s)) fmt
 let zi = Z_.of_int
 
 let read_file file =
-  try In_channel.with_open_bin file In_channel.input_all
+  try
+    let channel = open_in_bin file in
+    Fun.protect ~finally:(fun () -> close_in channel)
+      (fun () -> really_input_string channel (in_channel_length channel))
   with Sys_error e -> raise (Rejected e)
 
 (* ---- the certificate ---- *)

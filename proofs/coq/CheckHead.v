@@ -350,25 +350,68 @@ Proof. now rewrite Q2R_mult, Q2R_inject, Q2R_q2. Qed.
 
 Lemma head_facts_hold : head_facts.
 Proof.
-unfold head_okb in checked. cbv zeta in checked. rewrite !andb_true_iff in checked.
-decompose [and] checked. clear checked.
-repeat match goal with
-| H : (_ <? _)%Z = true |- _ => apply Z.ltb_lt in H
-| H : (_ <=? _)%Z = true |- _ => apply Z.leb_le in H
-| H : below _ _ _ = true |- _ => apply below_lt in H
-| H : at_most _ _ _ = true |- _ => apply at_most_le in H
-| H : Qle_bool _ _ = true |- _ => apply Q_le_R in H
-| H : Qlt_bool _ _ = true |- _ => apply Q_lt_R in H
-| H : q_growth_ok _ _ = true |- _ => apply q_growth_upper in H
-end.
-repeat match goal with H : context [Q2R (inject_Z (n_V h) * q2 (n_ve h) + _)] |- _ => rewrite Q2R_plus, V_value in H end.
-repeat match goal with H : context [Q2R (q2 _)] |- _ => rewrite Q2R_q2 in H end.
-repeat match goal with H : context [Q2R (q_delta _)] |- _ => rewrite q_delta_value in H end.
-repeat match goal with H : context [Q2R 1] |- _ => rewrite Q2R_1 in H end.
-repeat match goal with H : context [Q2R (_ * q_a h)] |- _ => rewrite Q2R_mult in H end.
-repeat match goal with H : context [Q2R (7 # 10)] |- _ => replace (Q2R (7 # 10)) with (7 / 10) in H by (unfold Q2R; simpl; field) end.
-repeat match goal with H : context [Q2R 0] |- _ => replace (Q2R 0) with 0 in H by (unfold Q2R; simpl; field) end.
-repeat match goal with H : context [Q2R (q_u_D k)] |- _ => rewrite q_u_D_value in H end.
-split; try tauto; try lra.
+assert (H := checked). unfold head_okb in H. cbv zeta in H.
+apply andb_prop in H; destruct H as [H Q3].
+apply andb_prop in H; destruct H as [H Q2].
+apply andb_prop in H; destruct H as [H Q1].
+apply andb_prop in H; destruct H as [H A5].
+apply andb_prop in H; destruct H as [H A4].
+apply andb_prop in H; destruct H as [H A3].
+apply andb_prop in H; destruct H as [H A2].
+apply andb_prop in H; destruct H as [H A1].
+apply andb_prop in H; destruct H as [H G2].
+apply andb_prop in H; destruct H as [H G1].
+apply andb_prop in H; destruct H as [H B5].
+apply andb_prop in H; destruct H as [H B4].
+apply andb_prop in H; destruct H as [H B3].
+apply andb_prop in H; destruct H as [H B2].
+apply andb_prop in H; destruct H as [H B1].
+apply andb_prop in H; destruct H as [H Z16].
+apply andb_prop in H; destruct H as [H Z15].
+apply andb_prop in H; destruct H as [H Z14].
+apply andb_prop in H; destruct H as [H Z13].
+apply andb_prop in H; destruct H as [H Z12].
+apply andb_prop in H; destruct H as [H Z11].
+apply andb_prop in H; destruct H as [H Z10].
+apply andb_prop in H; destruct H as [H Z9].
+apply andb_prop in H; destruct H as [H Z8].
+apply andb_prop in H; destruct H as [H Z7].
+apply andb_prop in H; destruct H as [H Z6].
+apply andb_prop in H; destruct H as [H Z5].
+apply andb_prop in H; destruct H as [H Z4].
+apply andb_prop in H; destruct H as [H Z3].
+apply andb_prop in H; destruct H as [H Z2].
+rename H into Z1.
+apply Z.ltb_lt in Z1, Z13, Z14, Z15. apply Z.leb_le in Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z16.
+apply q_growth_upper in G1. apply q_growth_upper in G2. rewrite Q2R_q2 in G1. rewrite q_delta_value in G2.
+apply Q_lt_R in A1, A2, A3, A4. apply Q_le_R in A5, Q1, Q2, Q3.
+rewrite Q2R_1 in A1, A2, A3, A4. rewrite Q2R_plus, V_value, Q2R_q2 in Q1, Q2.
+rewrite Q2R_mult in A1. replace (Q2R (7 # 10)) with (7 / 10) in A1 by (unfold Q2R; simpl; field).
+rewrite q_u_D_value in A5. replace (Q2R 0) with 0 in A5 by (unfold Q2R; simpl; field).
+split.
+- exact Z1.
+- exact (conj Z2 (conj Z3 Z4)).
+- exact (conj Z5 (conj Z6 Z7)).
+- exact Z8.
+- exact Z9.
+- exact Z10.
+- exact Z11.
+- exact (conj Z12 Z13).
+- exact (conj Z14 (conj Z15 Z16)).
+- exact (below_lt _ _ _ B1).
+- exact (below_lt _ _ _ B2).
+- exact (below_lt _ _ _ B3).
+- exact (at_most_le _ _ _ B4).
+- exact (at_most_le _ _ _ B5).
+- exact (proj2 (proj1 G1)).
+- exact (proj2 (proj1 G2)).
+- exact A1.
+- exact A2.
+- exact A3.
+- exact A4.
+- exact A5.
+- exact Q1.
+- exact Q2.
+- exact Q3.
 Qed.
 End HeadSound.
