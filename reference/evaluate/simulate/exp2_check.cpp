@@ -74,6 +74,9 @@ class Checker {
         half_(argument.max_finite_code() + 1),
         normal_(std::ldexp(1.0, unit.result.emin)),
         beyond_(std::ldexp(1.0, unit.result.emax + 1)),
+        largest_finite_(unit.result.max_finite()),
+        finite_below_(largest_finite_ + 0.499 / inverse_ulp(largest_finite_)),
+        zero_below_(std::ldexp(normal_, unit.flush_to_zero ? -1 : -unit.result.precision)),
         flush_(flush_exponent(unit.result, unit.flush_to_zero)),
         // Up to 2^(p-2) ulps an allowed answer lies between y / 2 and 2 y.
         moderate_(unit.max_error_ulps <= std::ldexp(1.0, unit.result.precision - 2)) {}
@@ -141,12 +144,26 @@ class Checker {
     return code == magnitude ? half_ + magnitude : half_ - 1 - magnitude;
   }
 
-  double ulp(double value) const {
-    const auto exponent =
-        static_cast<int>(std::bit_cast<std::uint64_t>(value) >> fp64.trailing_bits()) - fp64.bias();
-    return std::bit_cast<double>(
-        static_cast<std::uint64_t>(exponent - model_.result.trailing_bits() + fp64.bias())
-        << fp64.trailing_bits());
+  static double power_of_two(int e) {  // of a normal double
+    return std::bit_cast<double>(static_cast<std::uint64_t>(e + fp64.bias())
+                                 << fp64.trailing_bits());
+  }
+  // 1 / ulp of the binade of a normal double.
+  double inverse_ulp(double value) const {
+    const auto field =
+        static_cast<int>(std::bit_cast<std::uint64_t>(value) >> fp64.trailing_bits());
+    return power_of_two(model_.result.trailing_bits() + fp64.bias() - field);
+  }
+
+  // The integers around x, which beyond 1000 stands for all that is beyond.
+  struct Around {
+    int below, above;
+  };
+  static Around integers_around(float x) {
+    const float bounded = std::min(std::max(x, -1000.0F), 1000.0F);
+    const int cut = static_cast<int>(bounded);
+    return {cut - (static_cast<float>(cut) > bounded ? 1 : 0),
+            cut + (static_cast<float>(cut) < bounded ? 1 : 0)};
   }
 
   // Is the answer one that the promise allows? `error` in ulps, an upper bound, or -1 where it or
@@ -155,9 +172,7 @@ class Checker {
     if (std::isnan(a.y) || std::signbit(a.y)) return false;
     if (error >= 0 && error <= model_.max_error_ulps && !beyond) return true;
     if (a.y == 0 && model_.floor == 0) {
-      if (exact < std::ldexp(normal_, model_.flush_to_zero ? -1 : -model_.result.precision)) {
-        return true;
-      }
+      if (exact < zero_below_) return true;
       if (moderate_ && exact > 4 * normal_) return false;
     }
     if (exact >= 2 * beyond_ && (moderate_ || std::isinf(a.y))) return std::isinf(a.y);
@@ -167,37 +182,34 @@ class Checker {
   }
 
   // Does the answer lie beyond a power of two that the argument does not reach?
-  bool beyond_power(const Answer& a) const {
-    if (base_ == ExponentBase::e) {
-      return (a.x >= 0 && a.y < 1) || (a.x <= 0 && a.y > 1);
+  bool beyond_power(const Answer& a, const Around& n) const {
+    if (base_ == ExponentBase::e) return (a.x >= 0 && a.y < 1) || (a.x <= 0 && a.y > 1);
+    const int top = model_.result.emax;
+    if (n.above <= top && a.y > power_of_two(std::max(n.above, flush_)) && a.y > model_.floor) {
+      return true;
     }
-    const float lower = std::floor(a.x), upper = std::ceil(a.x);
-    const auto flush = static_cast<float>(flush_), top = static_cast<float>(model_.result.emax);
-    if (upper <= top) {
-      const double power = std::ldexp(1.0, static_cast<int>(std::max(upper, flush)));
-      if (a.y > power && a.y > model_.floor) return true;
-    }
-    return lower >= flush && a.y < (lower <= top ? std::ldexp(1.0, static_cast<int>(lower))
-                                                 : model_.result.max_finite());
+    if (n.below < flush_) return false;
+    return a.y < (n.below <= top ? power_of_two(n.below) : largest_finite_);
   }
 
   void one(const Answer& a, double exact, float before, std::uint64_t index,
            Partial& partial) const {
     Exp2Report& r = partial.report;
+    const Around n = integers_around(a.x);
+    const bool integer = base_ == ExponentBase::two ? n.below == n.above : a.x == 0;
     double error = -1;
     if (exact >= normal_ && exact < beyond_ && a.y >= normal_ && a.y < beyond_) {
       const double slack = exact * exp2_relative_error_bound * (1 + 0x1p-50);
       const double absolute = std::fabs(a.y - exact) + slack;
-      const double relative = absolute / exact * (1 + 0x1p-50);
-      error = absolute / std::max(ulp(exact), ulp(a.y));
+      error = absolute * std::min(inverse_ulp(exact), inverse_ulp(a.y));
       // A power that is itself a number has no error that slack may pretend.
-      if (a.y == exact && a.x == std::floor(a.x)) error = 0;
+      if (integer && a.y == exact) error = 0;
       if (error > r.error_ulps) {
         r.error_ulps = error;
         r.at_ulps = a;
       }
-      if (relative > r.relative_error && error > 0) {
-        r.relative_error = relative;
+      if (absolute > r.relative_error * exact && error > 0) {
+        r.relative_error = absolute / exact * (1 + 0x1p-50);
         r.at_relative = a;
       }
     }
@@ -207,16 +219,14 @@ class Checker {
       if (!(a.y >= normal_)) partial.last_small = a;
     }
     if (a.y < before) note(r.decreasing, a);
-    if (base_ == ExponentBase::two && a.x == std::floor(a.x) && a.x >= static_cast<float>(flush_) &&
-        a.x <= static_cast<float>(model_.result.emax) && a.y != exact) {
+    if (integer && n.below >= flush_ && n.below <= model_.result.emax && a.y != exact) {
       note(r.inexact, a);
     }
-    const bool beyond = beyond_power(a);
+    const bool beyond = beyond_power(a, n);
     if (beyond) note(r.beyond_power, a);
     if (std::signbit(a.y)) note(r.negative, a);
     // Rounded to nearest, anything below the largest number and half an ulp of it is finite.
-    const double largest = model_.result.max_finite();
-    if (!std::isfinite(a.y) && exact < largest + ulp(largest) * 0.499) note(r.not_finite, a);
+    if (!std::isfinite(a.y) && exact < finite_below_) note(r.not_finite, a);
     if (!allowed(a, exact, error, beyond && model_.monotone_at_integers)) {
       note(r.broken, a);
       if (index < half_) {
@@ -234,6 +244,8 @@ class Checker {
   const UnitKernels& kernels_;
   std::uint64_t half_;  ///< non-negative finite arguments
   double normal_, beyond_;
+  double largest_finite_, finite_below_;
+  double zero_below_;  ///< of powers below this a zero is an allowed answer
   int flush_;
   bool moderate_;
 };

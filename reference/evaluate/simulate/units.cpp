@@ -107,6 +107,7 @@ struct ExponentialUnit::Implementation {
         seed(seed_),
         monotone(unit.monotone_at_integers),
         reads_subnormals_as_zero(unit.name == "ex2.approx.ftz"),
+        sixteenths(unit.max_error_ulps * 16 == std::floor(unit.max_error_ulps * 16)),
         degree(polynomial_degree(unit.name)),
         floor(static_cast<float>(unit.floor)),
         c_hi(base_ == ExponentBase::two ? 1 : log2e_hi),
@@ -161,6 +162,12 @@ struct ExponentialUnit::Implementation {
       const double lo = exact ? power : power * (1 - 0x1p-51);
       const double hi = exact ? power : power * (1 + 0x1p-51);
       results = allowed_results(promise, lo, hi, nearest());
+      if (!results && std::fabs(x) < 0x1p-33F && sixteenths) {
+        // 1 +- less than 2^-32: no 16th of an ulp lies between 1 and the power, any one in its
+        // place gives the same.
+        const double near = x > 0 ? 1 + 0x1p-40 : 1 - 0x1p-40;
+        results = allowed_results(promise, near, near, false);
+      }
       if (!results) {
         // A finite x far outside of every format's range stands for all beyond.
         const float bounded = std::clamp(x, -300.0F, 300.0F);
@@ -265,7 +272,8 @@ struct ExponentialUnit::Implementation {
   UnitChoice choice;
   std::uint64_t seed;
   bool monotone, reads_subnormals_as_zero;
-  int degree;  ///< of FlashAttention-4's polynomial, or 0
+  bool sixteenths;  ///< is the error in ulps a multiple of 1/16?
+  int degree;       ///< of FlashAttention-4's polynomial, or 0
   float floor;
   double c_hi, c_lo;
   const UnitKernels& kernels;

@@ -126,6 +126,7 @@ TEST(Exp2Check, PassesUnitsThatKeepTheirPromise) {
     for (const double ulps : {0.5, 2.5, 100.0}) {
       for (const bool flush : {false, true}) {
         for (const bool monotone : {false, true}) {
+          if (flush == monotone && ulps == 100) continue;  // seconds
           Exp2Unit unit;
           unit.name = ulp_unit_name(ulps);
           unit.result = result;

@@ -94,6 +94,15 @@ float nearest_power(const Format& f, bool flush, ExponentBase base, float x) {
   return static_cast<float>(result);
 }
 
+// A BF16 number with the same answers as x, for most of them are far from every threshold: powers
+// beyond every format, and 1 +- less than 2^-30.
+float stand_in(float x) {
+  if (std::fabs(x) > 300) return std::copysign(300.0F, x);
+  if (x != 0 && std::fabs(x) < 0x1p-31F) return std::copysign(0x1p-31F, x);
+  return x;
+}
+std::size_t index_of(float bf16_number) { return to_bits(bf16_number) >> 16; }
+
 TEST(ExponentialUnit, IsCorrectlyRoundedForAll16BitArguments) {
   const NearestRounding nearest;
   for (const Format& argument : {bf16, fp16}) {
@@ -107,7 +116,7 @@ TEST(ExponentialUnit, IsCorrectlyRoundedForAll16BitArguments) {
           unit.apply(x.data(), again.data(), x.size());  // from the table, where there is one
           for (std::size_t i = 0; i < x.size(); ++i) {
             const float expected =
-                std::isnan(x[i]) ? nan : nearest_power(result, flush, base, x[i]);
+                std::isnan(x[i]) ? nan : nearest_power(result, flush, base, stand_in(x[i]));
             ASSERT_EQ(to_bits(y[i]), to_bits(expected))
                 << result.name << " flush " << flush << " base e " << (base == ExponentBase::e)
                 << std::hexfloat << " x " << x[i] << ": " << y[i] << " expected " << expected;
@@ -267,6 +276,15 @@ TEST(ExponentialUnit, ChoosesTheEndsOfThePromiseForAll16BitArguments) {
     }
     Number y;
     for (std::size_t i = 0; i < x.size(); ++i) {
+      if (const float other = stand_in(x[i]); other != x[i] && std::isfinite(x[i])) {
+        const std::size_t j = index_of(other);
+        for (const Answers& a : answers) {
+          ASSERT_TRUE(a.lo[i] == a.lo[j] && a.hi[i] == a.hi[j] && a.free_lo[i] == a.free_lo[j] &&
+                      a.free_hi[i] == a.free_hi[j])
+              << a.unit.name << std::hexfloat << " " << x[i];
+        }
+        continue;
+      }
       if (std::isfinite(x[i])) set_power(y, base, x[i]);
       for (Answers& a : answers) {
         if (!std::isfinite(x[i])) {
@@ -312,7 +330,7 @@ TEST(ExponentialUnit, StaysInsideTheCertifiersReading) {
   }
   Number exact, error(600), allowed;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    if (!std::isfinite(x[i]) || std::fabs(x[i]) > 300) continue;
+    if (!std::isfinite(x[i]) || stand_in(x[i]) != x[i]) continue;
     set_power(exact, ExponentBase::two, x[i]);
     for (const Case& c : cases) {
       for (const std::vector<float>& answers : c.y) {
