@@ -249,7 +249,7 @@ split.
   + split; [apply (hf_L k h Fh)|]. lia.
   + cbn [Row.e eps beta u_P h_P d_l e_l d_O e_O u_D] in *.
     cbn [numbers_of_row numbers_of Row.e eps beta u_P h_P d_l e_l d_O e_O u_D numbers_found err] in *.
-    assert (E := err_nonneg k h checked). assert (U := hf_uD k h Fh). rewrite C_value in *. tauto || (repeat split; tauto || lra).
+    assert (E := err_nonneg k h checked). assert (U := hf_uD k h Fh). tauto || (repeat split; tauto || lra).
   + cbn [numbers_of_row numbers_of zlow La L e numbers_found margin err] in *. rewrite C_value in D1.
     assert (IZR (pr_L (promise_of (k_exp2 k) (c_C c))) <= IZR (pr_La (promise_of (k_exp2 k) (c_C c)))) by now apply IZR_le.
     lra.
