@@ -200,5 +200,50 @@ TEST(Lanes, GiveTheBitsOfThePlainSimulation) {
   EXPECT_GT(heads, 100);
 }
 
+/// LaneKernels::weights against the unit, which has its own tests, on every `step`-th float.
+void compare_weights(const LaneKernels& lanes, std::uint32_t step) {
+  const NearestRounding nearest;
+  const ExponentialUnit unit(preset("ieee-fp32").exp2, ExponentBase::two);
+  constexpr std::int64_t n = 1 << 16;
+  std::vector<float> x(n), y(n), expected(n), shift(lane_group, 0.0F);
+  std::vector<UnsettledWeight> unsettled(n);
+  WeightArgs args;
+  args.exponent.scores = x.data();
+  args.exponent.keys = n / lane_group;
+  args.exponent.stride = lane_group;
+  args.exponent.shift = shift.data();
+  args.exponent.exponents = y.data();
+  std::int64_t left = 0, all = 0;
+  for (std::uint64_t code = 0; code < 0x100000000U;) {
+    for (float& one : x) {
+      one = std::bit_cast<float>(static_cast<std::uint32_t>(code));
+      code += step;
+    }
+    const std::int64_t found = lanes.weights(args, unsettled.data());
+    unit.apply(x.data(), expected.data(), n);
+    for (std::int64_t i = 0; i < found; ++i) {
+      const UnsettledWeight& one = unsettled[static_cast<std::size_t>(i)];
+      const auto at = static_cast<std::size_t>(one.index);
+      ASSERT_TRUE(tiny::same(one.x, x[at]));
+      y[at] = expected[at];
+      left += std::fabs(one.x) <= 125;
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::bit_cast<std::uint32_t>(expected[i]))
+          << x[i];
+      all += std::fabs(x[i]) <= 125;
+    }
+  }
+  EXPECT_LT(left, all / 1000);
+}
+
+TEST(Lanes, WeightsAreThoseOfTheUnit) {
+  for (const InstructionSet set : all_sets) {
+    if (!processor_has(set) || lane_kernels(set).weights == nullptr) continue;
+    // odd, so that all low bits occur; 1 in the long suite
+    compare_weights(lane_kernels(set), test_multiplier() > 1 ? 1 : 1009);
+  }
+}
+
 }  // namespace
 }  // namespace headroom

@@ -70,10 +70,11 @@ struct StageLoopsOf {
   using S = LaneStage<V, format, flush>;
   using Float = typename V::Float;
 
-  template <int block, bool one_chain>
+  /// `width`: the number of channels, so that keys are at constant distances; 0: any.
+  template <int block, bool one_chain, int width>
   static HEADROOM_VECTOR_INLINE void score_block(const ScoreArgs& a, std::int64_t row,
                                                  std::int64_t key) {
-    const std::int64_t d = a.channels;
+    const std::int64_t d = width > 0 ? width : a.channels;
     const float* k = a.k + key * d;
     const float* q = a.q + row;
     const auto chain_of = [&](const ScoreChain& chain, Float* part) HEADROOM_VECTOR_LAMBDA {
@@ -111,21 +112,23 @@ struct StageLoopsOf {
     for (int u = 0; u < block; ++u) V::store(a.scores + (key + u) * a.stride + row, sum[u]);
   }
 
-  template <bool one_chain>
-  static HEADROOM_VECTOR_INLINE void all_scores(const ScoreArgs& a) {
+  template <bool one_chain, int width>
+  static void all_scores(const ScoreArgs& a) {
     for (std::int64_t row = 0; row < a.stride; row += lane_group) {
       std::int64_t key = 0;
       constexpr int block = one_chain ? V::key_block : V::key_block / 2;
-      for (; key + block <= a.keys; key += block) score_block<block, one_chain>(a, row, key);
-      for (; key < a.keys; ++key) score_block<1, one_chain>(a, row, key);
+      for (; key + block <= a.keys; key += block) score_block<block, one_chain, width>(a, row, key);
+      for (; key < a.keys; ++key) score_block<1, one_chain, 0>(a, row, key);
     }
   }
   static void scores(const ScoreArgs& a) {
-    if (a.n_chains == 1) {
-      all_scores<true>(a);
-    } else {
-      all_scores<false>(a);
+    if (a.n_chains > 1) return all_scores<false, 0>(a);
+    if constexpr (V::key_block >= 16) {  // there are too few registers for so many pointers
+      if (a.channels == 16) return all_scores<true, 16>(a);
+      if (a.channels == 64) return all_scores<true, 64>(a);
+      if (a.channels == 128) return all_scores<true, 128>(a);
     }
+    all_scores<true, 0>(a);
   }
 
   template <int block>

@@ -109,23 +109,18 @@ void LaneSum::add(const float* p, std::int64_t n, float least) {
   });
 }
 
-float* LaneSum::total() {
+void LaneSum::total(float* sums) const {
   const StageScope scope(stage_.flush_scope);
   if (started_) {
-    total_.assign(lanes_.begin(), lanes_.begin() + size());
+    std::copy(lanes_.begin(), lanes_.begin() + size(), sums);
     for (std::int64_t lane = 1; lane < order_.size; ++lane) {
-      stage_.loops->add(total_.data(), &lanes_[static_cast<std::size_t>(lane * size())],
-                        total_.data(), size());
+      stage_.loops->add(sums, &lanes_[static_cast<std::size_t>(lane * size())], sums, size());
     }
-    return total_.data();
-  }
-  total_.resize(run_.size());
-  if (order_.kind == OrderKind::tile && in_tile_ > 0) {
-    stage_.loops->add(run_.data(), tile_.data(), total_.data(), size());
+  } else if (order_.kind == OrderKind::tile && in_tile_ > 0) {
+    stage_.loops->add(run_.data(), tile_.data(), sums, size());
   } else {
-    std::copy(run_.begin(), run_.end(), total_.begin());
+    std::copy(run_.begin(), run_.end(), sums);
   }
-  return total_.data();
 }
 
 }  // namespace headroom

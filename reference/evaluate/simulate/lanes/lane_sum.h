@@ -48,8 +48,8 @@ class LaneSum {
   void add(const float* p, const float* v, std::int64_t v_stride, std::int64_t n);
   /// The same with v = 1 for one channel; terms below `least` in magnitude are zeros.
   void add(const float* p, std::int64_t n, float least);
-  /// The sums; valid until the next call.
-  float* total();
+  /// Writes the sums so far, [channels][stride].
+  void total(float* sums) const;
 
  private:
   template <typename Add>
@@ -59,7 +59,7 @@ class LaneSum {
   LaneStageChoice stage_;
   AccumulationOrder order_;
   std::int64_t channels_ = 0, stride_ = 0;
-  LaneArray run_, total_;
+  LaneArray run_;
   LaneArray tile_;   ///< of the tile that is not complete
   LaneArray empty_;  ///< [stride]: a tile without terms: 0, but for the sign and NaN of factors
   std::int64_t in_tile_ = 0;

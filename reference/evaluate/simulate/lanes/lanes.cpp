@@ -332,6 +332,7 @@ void LaneSimulation::run_part(const LaneBlock& block, std::int64_t part, LoopSta
 void LaneSimulation::reciprocals(LaneWorkspace& work) const {
   const Normalisation& unit = kernel_.normalise;
   const std::size_t n = work.divisor.size();
+  work.inverse.resize(n);
   if (head_.options().reciprocal == UnitChoice::nearest) {
     for (std::size_t i = 0; i < n; ++i) work.inverse[i] = 1 / work.divisor[i];
     if (unit.reciprocal_flush_to_zero) {
@@ -393,36 +394,29 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
     head_.unit().apply(work.sink.data(), work.sink.data(), work.sink.size());
     work.denominator.add(work.sink.data(), 1, 0);
   }
-  const float* l = work.denominator.total();
-  std::copy(l, l + rows, results.denominator);
+  work.divisor.resize(static_cast<std::size_t>(stride));
+  work.denominator.total(work.divisor.data());
+  const float* l = results.denominator;
+  std::copy(work.divisor.begin(), work.divisor.begin() + rows, results.denominator);
   std::copy(work.shift.begin(), work.shift.begin() + rows, results.shift);
   log_sums(rows, stabilizer.offset(), work, results);
-  const float* o = work.numerator.total();
-  std::copy(o, o + dv * stride, output);
+  work.numerator.total(output);
   if (added) return;
 
-  work.divisor.assign(l, l + stride);
-  const auto missing = [&](std::int64_t r) { return l[r] == 0 || std::isnan(l[r]); };
-  bool zeroed = false;  // some row is multiplied by zero whatever the division
   for (std::int64_t r = 0; r < rows && last.guard != DenominatorGuard::none; ++r) {
     float& divisor = work.divisor[static_cast<std::size_t>(r)];
+    const bool missing = l[r] == 0 || std::isnan(l[r]);
     if (last.guard == DenominatorGuard::maximum) {
       divisor = std::fmax(l[r], static_cast<float>(last.guard_value));
-    } else if (missing(r) && last.guard == DenominatorGuard::zero_to_one) {
+    } else if (missing && last.guard == DenominatorGuard::zero_to_one) {
       divisor = 1;
       results.lse[r] = infinity;
-    } else if (missing(r)) {
+    } else if (missing) {
+      divisor = infinity;  // over which O is what it is times zero
       results.lse[r] = -infinity;
-      zeroed = true;
     }
   }
-  if (last.division == Division::reciprocal) {
-    work.inverse.resize(work.divisor.size());
-    reciprocals(work);
-    for (std::int64_t r = 0; r < rows && zeroed; ++r) {
-      if (missing(r)) work.inverse[static_cast<std::size_t>(r)] = 0;
-    }
-  }
+  if (last.division == Division::reciprocal) reciprocals(work);
   {
     const StageScope scope(numerator_.flush_scope);
     if (last.division == Division::reciprocal) {
@@ -430,10 +424,6 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
     } else {
       numerator_.loops->divide(output, dv, stride, work.divisor.data());
     }
-  }
-  for (std::int64_t r = 0; r < rows && zeroed && last.division == Division::divide; ++r) {
-    if (!missing(r)) continue;
-    for (std::int64_t c = 0; c < dv; ++c) output[c * stride + r] = o[c * stride + r] * 0.0F;
   }
   if (kernel_.tiles.empty_row == EmptyRowRule::mean_of_visited) return;
   for (std::int64_t r = 0; r < rows; ++r) {
