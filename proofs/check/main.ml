@@ -135,7 +135,7 @@ let format_of name = match name with
   | "fp32" -> Checker.fp32_words, "F32", 23, 8
   | s -> raise (Model.Not_covered ("operands in " ^ s))
 
-(* the least exponent of a nonzero word: the unit of the tensor's integers *)
+(* the least exponent of a nonzero word's last bit: the unit of the tensor's integers *)
 let unit_of (r : Tensors.rows) fraction exponent_bits =
   let least = ref max_int in
   let bias = (1 lsl (exponent_bits - 1)) - 1 in
@@ -146,12 +146,7 @@ let unit_of (r : Tensors.rows) fraction exponent_bits =
       let e = (w lsr fraction) land ((1 lsl exponent_bits) - 1) in
       if e = (1 lsl exponent_bits) - 1 then rejected "the data hold NaN or infinity";
       let significand = if e = 0 then m else m lor (1 lsl fraction) in
-      if significand <> 0 then begin
-        (* trailing zeros are part of the unit *)
-        let rec zeros s k = if s land 1 = 1 then k else zeros (s lsr 1) (k + 1) in
-        let k = zeros significand 0 in
-        least := min !least ((if e = 0 then 1 else e) - bias - fraction + k)
-      end
+      if significand <> 0 then least := min !least ((if e = 0 then 1 else e) - bias - fraction)
     done
   done;
   if !least = max_int then 0 else min !least 0
