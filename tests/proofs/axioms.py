@@ -43,6 +43,8 @@ THEOREMS = [
     "OutputError.reweighting_error", "OutputError.weights_error", "OutputError.quotient_error",
     "Stabilizer.mu_enclosed", "Stabilizer.exponent_at_most_cap",
     "Row.row_theorem", "Kernel.kernel_promises", "MainTheorem.row_is_certified",
+    "Checker.check_sound", "Certified.certified", "Certified.lost_mass_within",
+    "Log2e.scale_enclosed", "Words.decode_row_value",
     "CounterexampleAccumulator.bf16_accumulator_overflows",
     "CounterexampleCentring.rounded_mean_all_scores_negative",
     "CounterexampleCentring.causal_row_all_scores_negative",
