@@ -7,6 +7,9 @@ build_packages=(
 )
 test_packages=(libgtest-dev libgmock-dev)
 lint_packages=(clang-format clang-tidy-16)
+proof_packages=(
+  coq libcoq-flocq libcoq-interval libcoq-gappa gappa ocaml-nox ocaml-findlib libzarith-ocaml-dev
+)
 
 # install_missing PACKAGE...: installs those that are not installed; nothing if all are.
 install_missing() {
