@@ -16,16 +16,23 @@ namespace headroom {
 /// Starts on a cache line.
 using LaneArray = std::vector<float, oneapi::tbb::cache_aligned_allocator<float>>;
 
-/// MXCSR for one stage: FTZ where it is FP32 and flushes.
+/// MXCSR for one stage: FTZ where it is FP32 and flushes, else as it is. (No optional MxcsrScope:
+/// GCC 12 takes its number for uninitialised under sanitizers.)
 class StageScope {
  public:
-  explicit StageScope(bool flush) {
-    if (flush) scope_.emplace(mxcsr_nearest | flush_to_zero);
+  explicit StageScope(bool flush) : flush_(flush), saved_(flush ? _mm_getcsr() : 0) {
+    if (flush_) _mm_setcsr(mxcsr_nearest | flush_to_zero);
   }
+  ~StageScope() {
+    if (flush_) _mm_setcsr(saved_);
+  }
+  StageScope(const StageScope&) = delete;
+  StageScope& operator=(const StageScope&) = delete;
 
  private:
   static constexpr std::uint32_t flush_to_zero = 0x8000;
-  std::optional<MxcsrScope> scope_;
+  bool flush_;
+  std::uint32_t saved_;
 };
 
 /// One accumulator's loops and what calls of them need.
