@@ -93,27 +93,6 @@ Tone tone_of(Verdict verdict) {
   return Tone::plain;
 }
 
-/// A scale for people: the decimal number where it is one of at most 20 places, else exact text,
-/// cut where it is longer than a line.
-std::string scale_text(const Scale& scale) {
-  constexpr std::size_t longest = 60;
-  const std::string exact = scale.text();
-  if (exact.size() > longest) return exact.substr(0, longest) + "...";
-  if (scale.is_irrational()) return exact;
-  boost::multiprecision::cpp_int ten_to_places = 1;
-  for (int places = 0; places <= 20; ++places, ten_to_places *= 10) {
-    const Rational shifted = scale.rational() * ten_to_places;
-    if (denominator(shifted) != 1) continue;
-    std::string digits = boost::multiprecision::cpp_int(abs(numerator(shifted))).str();
-    const auto width = static_cast<std::size_t>(places);
-    if (digits.size() <= width) digits.insert(0, width + 1 - digits.size(), '0');
-    if (places > 0) digits.insert(digits.size() - width, ".");
-    return (scale.is_base2() ? "log2:" : "") + std::string(scale.rational() < 0 ? "-" : "") +
-           digits;
-  }
-  return scale.text();
-}
-
 const Claim* find_claim(const HeadReport& report, std::string_view id) {
   for (const Claim& claim : report.claims) {
     if (claim.id == id) return &claim;
@@ -421,9 +400,14 @@ void add_certify(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n"
       "  headroom certify heads.safetensors --kernel hopper\n"
-      "  headroom certify heads.safetensors --kernel my-kernel.toml --policy fixed-m --claims\n"
-      "  headroom certify f32.safetensors --kernel tpu7x --cast rne --mask causal --json\n"
-      "  headroom certify q.npy k.npy v.npy --kernel ieee-fp32 --certificates certificates");
+      "  headroom certify heads.safetensors --kernel my-kernel.toml \\\n"
+      "      --policy fixed-m --claims\n"
+      "  headroom certify f32.safetensors --kernel tpu7x \\\n"
+      "      --cast rne --mask causal --json\n"
+      "  headroom certify q.npy k.npy v.npy --kernel ieee-fp32 \\\n"
+      "      --certificates certificates\n"
+      "Exit codes: 0 all certified; 1 some head refuted or fallback (--accept-fallback:\n"
+      "refuted only); 2 bad input; 3 some head undecided.");
   command->callback([=, &exit_code] { run_certify(*arguments, exit_code); });
 }
 

@@ -246,10 +246,7 @@ int run(const Options& options) {
 void add_exp2(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "exp2",
-      "Run an exponential unit over every argument of a format and hold its answers against the\n"
-      "exact powers and against what it promises. Exit codes: 0 promise kept, 1 broken, 2 bad "
-      "option.");
+      "exp2", "Run an exponential unit over every argument of a format: is its promise kept?");
   command
       ->add_option("--unit", options->unit,
                    "correctly-rounded, ulp:K, ex2.approx.ftz, fa4-poly1 to fa4-poly5")
@@ -279,10 +276,13 @@ void add_exp2(CLI::App& app, int& exit_code) {
   command->add_flag("--json", options->json, "Print JSON for programs");
   command->footer(
       "Examples:\n"
-      "  headroom exp2 --unit fa4-poly3                      all 2^32 arguments of FP32\n"
+      "  headroom exp2 --unit fa4-poly3                 all 2^32 arguments, minutes\n"
+      "  headroom exp2 --unit fa4-poly3 --format bf16   the same unit in a second\n"
       "  headroom exp2 --unit correctly-rounded --format bf16 --result fp32\n"
       "  headroom exp2 --unit ulp:2 --format fp16 --choice highest --flush-to-zero\n"
-      "  headroom exp2 --unit correctly-rounded --format bf16 --base e --json");
+      "  headroom exp2 --unit correctly-rounded --format bf16 --base e --json\n"
+      "Exit codes: 0 promise kept for every argument; 1 broken; 2 bad option.\n"
+      "Rows: docs/exp2.md");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

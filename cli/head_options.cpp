@@ -50,4 +50,23 @@ LoadOptions load_options(const HeadOptions& options, const std::optional<Format>
   return load;
 }
 
+std::string scale_text(const Scale& scale) {
+  constexpr std::size_t longest = 60;
+  const std::string exact = scale.text();
+  if (exact.size() > longest) return exact.substr(0, longest) + "...";
+  if (scale.is_irrational()) return exact;
+  boost::multiprecision::cpp_int ten_to_places = 1;
+  for (int places = 0; places <= 20; ++places, ten_to_places *= 10) {
+    const Rational shifted = scale.rational() * ten_to_places;
+    if (denominator(shifted) != 1) continue;
+    std::string digits = boost::multiprecision::cpp_int(abs(numerator(shifted))).str();
+    const auto width = static_cast<std::size_t>(places);
+    if (digits.size() <= width) digits.insert(0, width + 1 - digits.size(), '0');
+    if (places > 0) digits.insert(digits.size() - width, ".");
+    return (scale.is_base2() ? "log2:" : "") + std::string(scale.rational() < 0 ? "-" : "") +
+           digits;
+  }
+  return scale.text();
+}
+
 }  // namespace headroom::cli

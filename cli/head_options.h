@@ -25,6 +25,10 @@ void add_head_options(CLI::App& command, HeadOptions& options);
 /// Throws InputError for an unknown --cast or --npy-v2.
 LoadOptions load_options(const HeadOptions& options, const std::optional<Format>& operand);
 
+/// A scale for people: the decimal number where it is one of at most 20 places, else exact text,
+/// cut where it is longer than a line.
+std::string scale_text(const Scale& scale);
+
 inline bool ends_with(const std::string& text, std::string_view end) {
   return std::string_view(text).ends_with(end);
 }

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
+#include <sstream>
 #include <string>
 
 #include "cli/commands.h"
@@ -33,17 +35,47 @@ std::string unknown_subcommand(const CLI::App& app, int argc, char** argv) {
   return "unknown subcommand '" + first + "', expected one of: " + known;
 }
 
+/// Breaks descriptions between words, so that help fits a terminal of 80 columns.
+class WrappedHelp : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(CLI::Formatter::make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::stringstream out;
+    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description()),
+                             column_width_);
+    return out.str();
+  }
+
+ private:
+  std::string wrapped(const std::string& text) const {
+    const std::size_t width = 79 - column_width_;
+    std::istringstream words(text);
+    std::string word, line, lines;
+    while (words >> word) {
+      if (!line.empty() && line.size() + 1 + word.size() > width) {
+        lines += line + '\n';
+        line.clear();
+      }
+      line += (line.empty() ? "" : " ") + word;
+    }
+    return lines + line;
+  }
+};
+
 int run(int argc, char** argv) {
   const std::string environment = headroom::floating_point_self_check();
   if (!environment.empty()) {
     return fail("floating-point self-check failed, no bound can be trusted: " + environment);
   }
   CLI::App app{
-      "Certify softmax stabilizers of attention kernels, and compute what is exact: the limits of\n"
-      "formats and the attention itself.\n"
-      "Exit codes: 0 all certified; 1 refuted or fallback; 2 bad input; 3 undecided.",
+      "Certify softmax stabilizers of attention kernels, run kernels bit for bit, and\n"
+      "compute what is exact: the limits of formats and the attention itself.\n"
+      "Exit codes: 0 all is well; 1 a failure was found; 2 bad input; 3 undecided.",
       "headroom"};
   app.set_version_flag("--version", HEADROOM_VERSION);
+  app.formatter(std::make_shared<WrappedHelp>());
   app.require_subcommand(1);
   app.fallthrough(false);
   int exit_code = 0;

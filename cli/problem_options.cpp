@@ -218,12 +218,22 @@ void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_f
   if (!a.sink.empty()) p.sink = sink_of(file, head, a.sink);
 }
 
+std::vector<std::string> warnings_of(const ProblemOptions& a, const Head& head) {
+  std::vector<std::string> warnings = head.warnings;
+  for (const std::string& name : {a.bias, a.mask_tensor, a.sink}) {
+    if (name.empty()) continue;
+    const std::string start = "tensor " + quoted_text(head.prefix + name) + " is not read";
+    std::erase_if(warnings, [&](const std::string& w) { return w.starts_with(start); });
+  }
+  return warnings;
+}
+
 std::vector<Head> load_files(const std::vector<std::string>& files, const LoadOptions& load) {
   if (files.size() == 3) return load_heads(files[0], files[1], files[2], load);
   if (files.size() != 1) {
     throw InputError(
-        fmt::format("found {} files, expected one .safetensors file or three .npy "
-                    "files: Q, K, V",
+        fmt::format("found {} files, expected one .safetensors or .npz file, or "
+                    "three .npy files: Q, K, V",
                     files.size()));
   }
   return load_heads(files[0], load);

@@ -26,8 +26,11 @@ void add_problem_options(CLI::App& command, ProblemOptions& options);
 void apply_problem_options(const ProblemOptions& options, const Head& head, bool one_file,
                            AttentionProblem& problem);
 
-/// All heads of one .safetensors file or of three .npy files. Throws InputError for any other
-/// number of files.
+/// What the loader warns of, less the tensors that the options read.
+std::vector<std::string> warnings_of(const ProblemOptions& options, const Head& head);
+
+/// All heads of one .safetensors or .npz file or of three .npy files. Throws InputError for any
+/// other number of files.
 std::vector<Head> load_files(const std::vector<std::string>& files, const LoadOptions& load);
 
 /// "0-63,100": ascending, each once, within 0 .. queries - 1 (InputError otherwise, that names

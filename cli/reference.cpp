@@ -95,8 +95,7 @@ struct HeadSummary {
   std::vector<UndecidedElement> undecided;
 };
 
-void print_summary(const std::vector<HeadSummary>& summaries, const std::string& output,
-                   bool enclosure) {
+void print_summary(const std::vector<HeadSummary>& summaries, const ReferenceArguments& a) {
   Table table({{"head"},
                {"rows", Align::right},
                {"vector", Align::right},
@@ -116,17 +115,22 @@ void print_summary(const std::vector<HeadSummary>& summaries, const std::string&
     table.add_row(cells);
   }
   std::fputs(table.render(colour_wanted(stdout)).c_str(), stdout);
-  std::map<std::string, std::size_t> settings;
+  std::map<std::string, std::size_t> settings, warnings;
   for (const HeadSummary& s : summaries) {
-    ++settings[fmt::format("scale {} ({}), mask {} ({})", s.head->scale.text(),
+    ++settings[fmt::format("scale {} ({}), mask {} ({})", scale_text(s.head->scale),
                            s.head->scale_source, to_text(s.head->visibility.kind),
                            s.head->mask_source)];
+    for (const std::string& w : warnings_of(a.problem, *s.head))
+      ++warnings["warning: " + printable(w)];
   }
   for (const auto& [text, count] : settings) {
     std::fputs(fmt::format("{}: {} head{}\n", text, count, count == 1 ? "" : "s").c_str(), stdout);
   }
-  std::fputs(fmt::format("{} written to {}\n", enclosure ? "enclosures" : "correctly rounded",
-                         printable(output))
+  for (const auto& [text, count] : warnings) {
+    std::fputs(fmt::format("{} ({} head{})\n", text, count, count == 1 ? "" : "s").c_str(), stdout);
+  }
+  std::fputs(fmt::format("{} written to {}\n", a.enclosure ? "enclosures" : "correctly rounded",
+                         printable(a.output))
                  .c_str(),
              stdout);
 }
@@ -230,7 +234,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
   for (const HeadSummary& s : summaries) undecided += s.counts.of(Rung::undecided);
   exit_code = undecided > 0 ? 3 : 0;
   if (!a.json) {
-    print_summary(summaries, a.output, a.enclosure);
+    print_summary(summaries, a);
     return;
   }
   Json document = {{"schema", "headroom-reference-1"},
@@ -256,6 +260,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
                                  {"scale_source", s.head->scale_source},
                                  {"mask", to_text(s.head->visibility.kind)},
                                  {"mask_source", s.head->mask_source},
+                                 {"warnings", warnings_of(a.problem, *s.head)},
                                  {"decided_by", counts_json(s.counts)},
                                  {"undecided", open}});
   }
@@ -300,14 +305,17 @@ void add_reference(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n"
       "  headroom reference heads.safetensors --format bf16 -o exact.safetensors\n"
-      "  headroom reference heads.safetensors --format fp32 --rounding ru --heads 'layer0.*:0-3'"
-      " -o up.safetensors\n"
-      "  headroom reference giant.safetensors --format bf16 --sample-rows 64 --seed 7 --json"
-      " -o rows.safetensors\n"
-      "  headroom reference heads.safetensors --format fp64 --enclosure --rows 0-63"
-      " -o bounds.safetensors\n"
-      "  headroom reference q.npy k.npy v.npy --format fp32 --softcap 50 --window 127,0 -o o.npy\n"
-      "Exit codes: 0 all decided; 2 bad input; 3 some element is undecided at 4096 bits.");
+      "  headroom reference heads.safetensors --format fp32 --rounding ru \\\n"
+      "      --heads 'layer0.*:0-3' -o up.safetensors\n"
+      "  headroom reference giant.safetensors --format bf16 \\\n"
+      "      --sample-rows 64 --seed 7 --json -o rows.safetensors\n"
+      "  headroom reference heads.safetensors --format fp64 \\\n"
+      "      --enclosure --rows 0-63 -o bounds.safetensors\n"
+      "  headroom reference q.npy k.npy v.npy --format fp32 \\\n"
+      "      --softcap 50 --window 127,0 -o o.npy\n"
+      "  headroom reference heads.safetensors --format fp32 \\\n"
+      "      --mask-tensor keep --sink sinks -o exact.safetensors\n"
+      "Exit codes: 0 all decided; 2 bad input; 3 some element undecided at 4096 bits.");
   command->callback([=, &exit_code] { run_reference(*arguments, exit_code); });
 }
 

@@ -428,10 +428,9 @@ std::vector<SimulationEvent> first_events(const std::vector<SimulationEvent>& ev
   return list;
 }
 
-void print_heads(const std::vector<HeadRun>& runs, const SimulateArguments& a) {
+void print_heads(const std::vector<HeadRun>& runs) {
   const bool colour = colour_wanted(stdout);
   Table table({{"head"},
-               {"stabilizer"},
                {"gate"},
                {"rows", Align::right},
                {"NaN/Inf", Align::right},
@@ -441,23 +440,22 @@ void print_heads(const std::vector<HeadRun>& runs, const SimulateArguments& a) {
                {"of max|v|", Align::right},
                {"row", Align::right},
                {"channel", Align::right},
-               {"LSE error", Align::right},
-               {"stored error", Align::right}});
+               {"LSE", Align::right},
+               {"stored", Align::right}});
   const auto count = [](std::size_t n) {
     return Cell(std::to_string(n), n > 0 ? Tone::bad : Tone::plain);
   };
   for (const HeadRun& r : runs) {
     const Errors& e = r.errors();
     const bool any = e.row >= 0;
-    table.add_row({r.head->id, a.stabilizer,
-                   Cell(r.gate() ? "takes" : "refuses", r.gate() ? Tone::plain : Tone::warning),
-                   std::to_string(r.rows.size()), count(r.bad_rows.size()),
-                   count(r.zero_rows.size()), any ? number_text(e.absolute) : "-",
-                   any ? number_text(e.ulps) : "-",
-                   any && r.largest_value > 0 ? number_text(e.absolute / r.largest_value) : "-",
-                   any ? std::to_string(e.row) : "-", any ? std::to_string(e.channel) : "-",
-                   e.lse_row >= 0 ? number_text(e.lse) : "-",
-                   r.stored.row >= 0 ? number_text(r.stored.absolute) : "-"});
+    table.add_row(
+        {r.head->id, Cell(r.gate() ? "takes" : "refuses", r.gate() ? Tone::plain : Tone::warning),
+         std::to_string(r.rows.size()), count(r.bad_rows.size()), count(r.zero_rows.size()),
+         any ? number_text(e.absolute) : "-", any ? number_text(e.ulps) : "-",
+         any && r.largest_value > 0 ? number_text(e.absolute / r.largest_value) : "-",
+         any ? std::to_string(e.row) : "-", any ? std::to_string(e.channel) : "-",
+         e.lse_row >= 0 ? number_text(e.lse) : "-",
+         r.stored.row >= 0 ? number_text(r.stored.absolute) : "-"});
   }
   std::fputs(table.render(colour).c_str(), stdout);
 }
@@ -529,13 +527,13 @@ void print_settings(const std::vector<HeadRun>& runs, const KernelModel& kernel,
   for (const HeadRun& r : runs) {
     const Head& head = *r.head;
     ++settings[fmt::format(
-        "scale {} ({}), mask {} ({}){}", head.scale.text(), head.scale_source,
+        "scale {} ({}), mask {} ({}){}", scale_text(head.scale), head.scale_source,
         to_text(head.visibility.kind), head.mask_source,
         head.was_cast ? fmt::format(", cast to {} (rne)", head.q.format().name) : "")];
-    for (const std::string& w : head.warnings) ++notes["warning: " + w];
+    for (const std::string& w : warnings_of(a.problem, head)) ++notes["warning: " + w];
     if (!r.multiplied) {
       ++notes["errors are over the stored operands alone: the scale that is left at the score, " +
-              head.scale.text() + " with log2(e) folded, has no exact form"];
+              scale_text(head.scale) + " with log2(e) folded, has no exact form"];
     }
   }
   std::fputs("\n", stdout);
@@ -627,7 +625,7 @@ void print_json(const std::vector<HeadRun>& runs, const KernelModel& kernel,
          {"scale_source", head.scale_source},
          {"mask", to_text(head.visibility.kind)},
          {"mask_source", head.mask_source},
-         {"warnings", head.warnings}});
+         {"warnings", warnings_of(a.problem, head)}});
   }
   std::fputs((document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
 }
@@ -687,6 +685,11 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
   SimulationOptions options = simulation_options(a);
   options.events = a.events;
   const LoopParameters given = parameters_of(a.set);
+  if (a.stabilizer == "clis" && given.contains("cap") != given.contains("kappa")) {
+    throw InputError(fmt::format(
+        "--set: found {0} without {1}, expected both, or neither for the certifier's table",
+        given.contains("cap") ? "cap" : "kappa", given.contains("cap") ? "kappa" : "cap"));
+  }
   {  // names and values are checked before anything is read
     LoopParameters complete = given;
     if (wants_table(a.stabilizer, given)) complete.insert({{"cap", 0}, {"kappa", 1}});
@@ -800,7 +803,7 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
                   ? 1
                   : 0;
   if (a.json) return print_json(runs, kernel, a, given, exit_code);
-  print_heads(runs, a);
+  print_heads(runs);
   print_first_events(runs);
   print_settings(runs, kernel, a, given);
   if (a.events) print_events(runs);
@@ -855,14 +858,15 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  headroom simulate --list\n"
       "  headroom simulate heads.safetensors --kernel hopper --stabilizer fa4-row\n"
-      "  headroom simulate heads.safetensors --kernel tpu7x --stabilizer vfa --set sink_blocks=2"
-      " --rows sample:64 --events\n"
-      "  headroom simulate heads.safetensors --kernel my-kernel.toml --stabilizer fixed-m"
-      " --order random --seed 7 -o out.safetensors\n"
-      "  headroom simulate q.npy k.npy v.npy --kernel ieee-fp32 --stabilizer online-fa2 --rows 17"
-      " --dump dump\n"
-      "Exit codes: 0 no row failed; 1 a row is NaN or infinite, or zero where the exact row is\n"
-      "not; 2 bad input.");
+      "  headroom simulate heads.safetensors --kernel tpu7x --stabilizer vfa \\\n"
+      "      --set sink_blocks=2 --rows sample:64 --events\n"
+      "  headroom simulate heads.safetensors --kernel my-kernel.toml \\\n"
+      "      --stabilizer fixed-m --order random --seed 7 -o out.safetensors\n"
+      "  headroom simulate q.npy k.npy v.npy --kernel ieee-fp32 \\\n"
+      "      --stabilizer online-fa2 --rows 17 --dump dump\n"
+      "Exit codes: 0 no row failed, whatever the errors; 1 a row is NaN or infinite,\n"
+      "or zero where the exact row is not; 2 bad input.\n"
+      "Columns and events: docs/simulate.md");
   command->callback([=, &exit_code] { run_simulate(*arguments, exit_code); });
 }
 

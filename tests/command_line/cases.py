@@ -235,7 +235,7 @@ reference("npy-cannot-name-bf16", [ROPE, "--format", "bf16", "--rows", "0", "--h
                                    "-o", "{tmp}/o.npy"], 2, err=r"bf16.*\.npy", files=[])
 reference("table", [ROPE, "--format", "bf16", "--rows", "0-15", *REFERENCE_OUT], 0,
           files=["o.safetensors"], has=["double-double", "undecided", "layer1.0", "layer1.3",
-                                        "scale 1/8 (metadata), mask causal (metadata): 4 heads"])
+                                        "scale 0.125 (metadata), mask causal (metadata): 4 heads"])
 # 4 heads of 64 channels: each element is decided once, and nearly all in doubles
 reference("json", [ROPE, "--format", "bf16", "--sample-rows", "5", "--seed", "3", "--json",
                    *REFERENCE_OUT], 0, files=["o.safetensors"],
@@ -336,7 +336,7 @@ simulate("dump-nowhere", [*SIMULATE, "--stabilizer", "fa4-row", "--dump", ""], 2
 simulate("dump-into-a-file", [*SIMULATE, "--stabilizer", "fa4-row", "--dump", ROPE], 2,
          err=r"--dump .*cannot make this folder")
 simulate("table", [ROPE, "--kernel", "hopper", "--stabilizer", "fa4-row", "--rows", "0-40"], 0,
-         has=["takes", "layer1.0", "layer1.3", "of max|v|", "scale 1/8 (metadata), mask causal "
+         has=["takes", "layer1.0", "layer1.3", "of max|v|", "scale 0.125 (metadata), mask causal "
               "(metadata): 4 heads", "kernel hopper (machine hopper), stabilizer fa4-row"])
 # BF16 P and O: a fraction of the spacing of BF16 at max |v|, and FP32 sums
 simulate("right", [*SIMULATE, "--stabilizer", "online-fa3", "--rows", "sample:40", "--json"], 0,
@@ -365,6 +365,8 @@ simulate("case-e", [*CASE_E, "--stabilizer", "fixed-m-n", "--events", "--json"],
          and value["heads"][0]["events"][0]["stage"] == "weight")
 simulate("case-e-clis", [*CASE_E, "--stabilizer", "clis", "--json"], 0,
          json=lambda value: errors(value)["absolute"] < 2**-9 and value["heads"][0]["gate"])
+simulate("clis-half-given", [*CASE_E, "--stabilizer", "clis", "--set", "cap=100"], 2,
+         err=r"--set: found cap without kappa")
 simulate("clis-given", [*CASE_E, "--stabilizer", "clis", "--set", "cap=100", "--set",
                        "kappa=0x1p-5"], 0,
          has=["stabilizer clis with cap = 100, kappa = 0.03125"])

@@ -8,6 +8,7 @@ a kill at any moment. Always one line of error and exit code 2, and nothing half
 import contextlib
 import ctypes
 import json
+import math
 import os
 import pathlib
 import random
@@ -185,6 +186,23 @@ class Hostile(unittest.TestCase):
             self.assert_refused(self.run_program("certify", path, *CERTIFY), "--cast rne")
             done = self.run_program("certify", path, *CERTIFY, "--cast", "rne")
             self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_tensors_that_options_name(self):
+        """Scores 0, two keys of three visible and a sink of 0: LSE is ln 3. What no option names is
+        warned of."""
+        path, out = self.folder / "h.safetensors", self.folder / "o.safetensors"
+        path.write_bytes(safetensors({
+            **{name: ("F32", [1, 3, 4], bytes(48)) for name in "qkv"},
+            "mask": ("BOOL", [3, 3], bytes([1, 0, 1, 1, 1, 0, 0, 1, 1])),
+            "sink": ("F32", [1], bytes(4))}))
+        arguments = ["reference", str(path), "--format", "fp32", "-o", str(out)]
+        done = self.run_program(*arguments, "--mask-tensor", "mask", "--sink", "sink")
+        self.assertEqual((done.returncode, b"warning" in done.stdout), (0, False), done.stdout)
+        words = tensors_of(out)[0]["lse"][2]
+        self.assertEqual(words, struct.pack("<3f", *[math.log(3)] * 3))
+        done = self.run_program(*arguments, "--sink", "sink")
+        self.assertIn(b"warning: tensor 'mask' is not read", done.stdout)
+        self.assertNotIn(b"tensor 'sink' is not read", done.stdout)
 
     def test_locale(self):
         plain = self.run_program("certify", ROPE, *CERTIFY, "--claims", "--eps", "0.001")
