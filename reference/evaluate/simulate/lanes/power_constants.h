@@ -50,10 +50,12 @@ inline constexpr float power_c1 = 0x1.62e43p-1F, power_c1_tail = -0x1.092fe4p-29
 inline constexpr float power_c2 = 0x1.ebfbep-3F, power_c3 = 0x1.c6b168p-5F;
 inline constexpr float power_c4 = 0x1.3b2ab6p-7F;
 
-/// More than the error of 2^r 2^(j/32) as LaneLoops computes it, absolute. Account, in units of
-/// 2^-40: series 1/8; c2 to c4 rounded, times r^2, and their polynomial's roundings 3; c2 r^2's
-/// addition to the tail of c1 r 1/2; the sums of tails, each below 2^-13, 8: less than 12 in all,
-/// below 2^-36. An exhaustive test compares every argument.
-inline constexpr float power_error = 0x1p-36F;
+/// At least the error of 2^r 2^(j/32), absolute, as Lanes512::power computes it, |r| <= 2^-6.
+/// Account in units of 2^-40. Of 2^r - 1 = a + b: r^2 rounded, 2^-37, times 0.241, 1.9; c2 and the
+/// polynomial rounded, 2^-26 together, times r^2, 4.1; b rounded, |b| < 2^-14, 2; series 0.1: at
+/// most 8.1, times the table's largest entry 1.958, 15.9. Then tail b, 2^-38, 4; the rest rounded,
+/// below 2^-13, 4; and once more with this bound added, 4. Exact: r, the errors of a, of head a and
+/// of the sum. Together less than 28. The long test compares every argument.
+inline constexpr float power_error = 0x1.cp-36F;
 
 }  // namespace headroom

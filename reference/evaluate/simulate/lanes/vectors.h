@@ -522,11 +522,11 @@ struct Lanes512 {
     const Float q = fma(r, fma(r, set(power_c4), set(power_c3)), set(power_c2));
     Float b = fma(r, set(power_c1_tail), _mm512_maskz_fmsub_ps(0xffff, r, c1, a));
     b = fma(square, q, b);
-    // (head + tail) (1 + a + b) as sum + rest
+    // (head + tail) (1 + a + b) as sum + rest, without tail b; the smallest terms first
     const Float product = mul(head, a), sum = add(head, product);
-    Float rest = fma(head, b, _mm512_maskz_fmsub_ps(0xffff, head, a, product));
-    rest = add(fma(tail, a, rest), tail);
-    rest = add(rest, sub(product, sub(sum, head)));
+    const Float lost =
+        add(_mm512_maskz_fmsub_ps(0xffff, head, a, product), sub(product, sub(sum, head)));
+    const Float rest = fma(head, b, add(lost, fma(tail, a, tail)));
     const Float low = add(sum, sub(rest, set(power_error))),
                 high = add(sum, add(rest, set(power_error)));
     unsettled = static_cast<__mmask16>(unsettled | _mm512_cmp_ps_mask(low, high, _CMP_NEQ_UQ));
