@@ -273,8 +273,8 @@ void add_limits(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "limits",
       "Exact limits of exp2 and of accumulators, derived from the formats'\n"
-      "parameters: where a correctly rounded exp2 overflows, stops being normal and becomes\n"
-      "zero, and the largest stabilizer exponent C for a number of keys.");
+      "parameters: where a correctly rounded exp2 overflows, stops being normal and\n"
+      "becomes zero, and the largest stabilizer exponent C for a number of keys.");
   command->add_option("--format", options->format, "Result format (default: all)")
       ->type_name("FORMAT");
   command
