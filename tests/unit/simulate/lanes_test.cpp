@@ -200,6 +200,121 @@ TEST(Lanes, GiveTheBitsOfThePlainSimulation) {
   EXPECT_GT(heads, 100);
 }
 
+/// A float near where roundings into `format` and flushes turn, or anywhere.
+float edge(Dice& dice, const Format& format) {
+  const int e = static_cast<int>(
+      dice.pick({static_cast<std::int64_t>(format.emin), static_cast<std::int64_t>(format.emin) - 1,
+                 static_cast<std::int64_t>(format.emax),
+                 dice.between(format.least_exponent() - 2, format.emax), dice.between(-3, 3)}));
+  // a number of the format, a tie, or half a unit below the smallest normal; then some ulps aside
+  const double steps = std::ldexp(1.0, format.precision);
+  const double near = std::ldexp(
+      dice.pick({1.0, 1 - 0.5 / steps, static_cast<double>(dice.between(0, 1 << 12)) / steps + 1,
+                 1 + 1 / steps, dice.normal()}),
+      e);
+  auto x = static_cast<float>(near);
+  for (std::int64_t i = dice.between(0, 2); i > 0; --i) {
+    x = std::nextafter(x, dice.coin() ? HUGE_VALF : -HUGE_VALF);
+  }
+  return dice.coin() ? x : -x;
+}
+
+/// Every loop of a stage against Stage, which works in doubles.
+TEST(Lanes, StagesRoundAsStageDoes) {
+  const NearestRounding nearest;
+  Dice dice(test_seed());
+  for (const InstructionSet set : all_sets) {
+    if (!processor_has(set)) continue;
+    for (const Format& format : {fp32, bf16, fp16}) {
+      for (const bool flush : {false, true}) {
+        for (const bool rounded : {false, true}) {
+          Accumulator sum;
+          sum.format = format;
+          sum.flush_to_zero = flush;
+          const LaneStageChoice choice(lane_kernels(set), sum,
+                                       rounded ? Products::rounded : Products::fused);
+          const Stage stage(format, flush);
+          for (int i = 0; i < 400 * test_multiplier(); ++i) {
+            float a[16], b[16], c[16], product[16], term[16], scaled[16], quotient[16], own[16];
+            for (int k = 0; k < 16; ++k) {
+              a[k] = edge(dice, format);
+              b[k] = dice.coin() ? 1 : edge(dice, dice.coin() ? format : fp16);
+              c[k] = dice.one_in(3) ? 0 : static_cast<float>(stage.round(edge(dice, format)));
+              if (dice.coin()) c[k] = static_cast<float>(stage.round(-a[k] * b[k]));
+              scaled[k] = quotient[k] = own[k] = c[k];
+            }
+            const float v = b[0];
+            {
+              const StageScope scope(choice.flush_scope);
+              ProductArgs args;
+              args.start = c;
+              args.start_stride = args.stride = 16;
+              args.sum = product;
+              args.channels = 1;
+              args.p = a;
+              args.v = &v;
+              args.terms = args.v_stride = 1;
+              choice.loops->products(args);
+              TermArgs terms;
+              terms.start = c;
+              terms.sum = term;
+              terms.stride = 16;
+              terms.p = a;
+              terms.terms = 1;
+              choice.loops->terms(terms);
+              choice.loops->scale(scaled, 1, 16, b);
+              choice.loops->divide(quotient, 1, 16, b);
+              choice.loops->add(own, scaled, own, 16);
+            }
+            for (int k = 0; k < 16; ++k) {
+              const double p = rounded ? stage.multiply(a[k], v) : static_cast<double>(a[k]) * v;
+              const double t = rounded ? stage.round(a[k]) : static_cast<double>(a[k]);
+              const double s = b[k] == 1 ? static_cast<double>(c[k]) : stage.multiply(c[k], b[k]);
+              ASSERT_TRUE(tiny::same(product[k], stage.add(c[k], p)))
+                  << a[k] << " " << v << " " << c[k] << " " << format.name;
+              ASSERT_TRUE(tiny::same(term[k], stage.add(c[k], t))) << a[k] << " " << c[k];
+              ASSERT_TRUE(tiny::same(scaled[k], s)) << c[k] << " " << b[k];
+              ASSERT_TRUE(tiny::same(quotient[k], stage.divide(c[k], b[k]))) << c[k] << " " << b[k];
+              ASSERT_TRUE(tiny::same(own[k], stage.add(c[k], s))) << c[k] << " " << s;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// The same for conversions.
+TEST(Lanes, NarrowingRoundsAsConversionsDo) {
+  const NearestRounding nearest;
+  Dice dice(test_seed() + 1);
+  for (const InstructionSet set : all_sets) {
+    if (!processor_has(set)) continue;
+    for (const Format& format : {fp32, tf32, bf16, fp16, e4m3fn, e5m2}) {
+      for (const bool flush : {false, true}) {
+        for (const bool saturate : {false, true}) {
+          const Narrowing narrowing(format, flush, saturate);
+          for (int i = 0; i < 200 * test_multiplier(); ++i) {
+            float x[16], y[16];
+            for (float& one : x) {
+              one = dice.one_in(20) ? dice.pick({HUGE_VALF, -HUGE_VALF, std::nanf(""), 0.0F, -0.0F})
+                                    : edge(dice, format);
+            }
+            lane_kernels(set).narrow(narrowing, x, y, 16);
+            for (int k = 0; k < 16; ++k) {
+              const double expected =
+                  round_to(format, x[k], {.saturate = saturate, .flush_to_zero = flush});
+              ASSERT_TRUE(tiny::same(y[k], expected) &&
+                          (y[k] != 0 || std::signbit(y[k]) == std::signbit(expected)))
+                  << x[k] << " " << format.name << " " << y[k];
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 /// LaneKernels::weights against the unit, which has its own tests, on every `step`-th float.
 void compare_weights(const LaneKernels& lanes, std::uint32_t step) {
   const NearestRounding nearest;

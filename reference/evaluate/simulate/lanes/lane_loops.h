@@ -164,7 +164,9 @@ struct StageLoopsOf {
   }
 
   static void terms(const TermArgs& a) {
-    const Float one = V::set(1);
+    float unit = 1;
+    asm("" : "+x"(unit));  // else the product, which flushes, is left out
+    const Float one = V::set(unit);
     for (std::int64_t row = 0; row < a.stride; row += lane_group) {
       Float sum = V::load(a.start + row);
       const float* p = a.p + row;
