@@ -6,13 +6,9 @@
 // checked; --vector: heads of 1024 rows and orders that the vector implementation covers.
 // Prints violations and the tightest margins; exit status 1 if there is a violation.
 // VERBOSE=1 adds kernels and claims.
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,20 +18,11 @@
 #include "reference/evaluate/simulate/simulate.h"
 #include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
-#include "reference/real/fp_environment.h"
-#include "reference/stabilizer/loop/fixed.h"
-#include "reference/stabilizer/stabilizer.h"
+#include "tests/property/claim_checks.h"
 #include "tests/property/random_instances.h"
 
 namespace headroom::simulation {
 namespace {
-
-const Claim* find(const std::vector<Claim>& claims, const std::string& id) {
-  for (const Claim& c : claims) {
-    if (c.id == id && c.reference == "multiplied") return &c;
-  }
-  return nullptr;
-}
 
 /// How near an observed value came to its bound: the largest quotient.
 struct Margin {
@@ -81,15 +68,19 @@ class Run {
     ++counts[std::string(to_text(options.policy)) + " " + std::string(to_text(report.verdict))];
     if (report.verdict != Verdict::certified && report.verdict != Verdict::fallback) return;
     const AttentionProblem stored(head_);
-    AttentionProblem multiplied;
+    std::optional<AttentionProblem> multiplied;
     try {
-      multiplied = AttentionProblem::as_multiplied(head_, kernel_);
+      multiplied = multiplied_operands(stored, kernel_);
     } catch (const InputError&) {
-      ++counts["keys not certain, or a scale without exact form"];
+      ++counts["kernels that cannot be simulated"];
+      return;
+    }
+    if (!multiplied) {
+      ++counts["a scale without exact form"];
       return;
     }
     const std::vector<std::int64_t> all = all_rows(stored);
-    const EnclosedRows exact = enclosures(multiplied, all, {});
+    const EnclosedRows exact = enclosures(*multiplied, all, {});
     // bounds cost more than executions: many of each head
     const int repeats = vector_only ? 64 : 4;
     for (int repeat = 0; repeat < repeats; ++repeat) {
@@ -100,7 +91,8 @@ class Run {
         how.exp2 = static_cast<UnitChoice>(below(g_, 4));
         how.reciprocal = static_cast<UnitChoice>(below(g_, 4));
       }
-      for (auto& loop : loops(report)) {
+      const auto loops = certified_loops(report, head_, kernel_, repeat % 4 == 1);
+      for (const auto& loop : loops) {
         Simulated run;
         try {
           run = simulate(stored, kernel_, *loop, all, how);
@@ -125,37 +117,6 @@ class Run {
   }
 
  private:
-  /// The loops whose every execution the report is about.
-  std::vector<std::unique_ptr<LoopStabilizer>> loops(const HeadReport& report) {
-    std::vector<std::unique_ptr<LoopStabilizer>> list;
-    if (report.stabilizer == "online") {
-      // mu is the stored maximum; rules that keep it elsewhere need a format that holds every score
-      if (kernel_.stabilizer.store == fp32) list.push_back(make_loop_stabilizer("online-scaled"));
-      // what they subtract is a number of the exponent's format, the policy's mu one of the store
-      if (kernel_.stabilizer.store == fp32 && kernel_.exponent.fused &&
-          kernel_.exponent.format == fp32) {
-        list.push_back(make_loop_stabilizer("online-fa2"));
-        // the policy has no offset for FP8 weights
-        list.push_back(make_loop_stabilizer("online-fa3", {{"offset", 0}}));
-      }
-      if (list.empty()) ++counts["online with a narrow mu"];
-      return list;
-    }
-    StabilizerParameters parameters;
-    if (report.stabilizer == "clis") {
-      parameters.clis = ClisTable{report.cap, report.kappa, 0, HUGE_VAL};
-    }
-    const UpwardRounding up;
-    const Operands operands(up, head_, kernel_);
-    const auto rule = make_stabilizer(report.stabilizer, head_, kernel_, operands, parameters);
-    std::vector<float> mus;
-    for (std::int64_t i = 0; i < head_.queries(); ++i) {
-      mus.push_back(static_cast<float>(rule->mu(i)));
-    }
-    list.push_back(make_fixed_loop(report.stabilizer, mus, true));
-    return list;
-  }
-
   static void show(const Simulated& run, const SimulationOptions& how) {
     std::printf("order %d exp2 %d reciprocal %d: l %a shift %a lse %a, outputs", int(how.order),
                 int(how.exp2), int(how.reciprocal), run.denominator[0], run.shift[0], run.lse[0]);
@@ -171,65 +132,22 @@ class Run {
 
   void check(const HeadReport& report, const Simulated& run, const EnclosedRows& exact,
              const std::string& loop) {
-    const auto dv = static_cast<std::size_t>(head_.value_channels());
-    const auto value = [&](const char* id) -> std::optional<double> {
-      const Claim* c = find(report.claims, id);
-      return c == nullptr ? std::nullopt : std::optional<double>(c->value.hi());
-    };
-    const auto output_error = value("output.error"), lse_error = value("lse.error"),
-               l_range = value("l.range");
-    const Claim* l_nonzero = find(report.claims, "l.nonzero");
-    // l, l, O and LSE: the largest share of each claim's value
-    enum : std::size_t { of_l_range, of_l_nonzero, of_output, of_lse, shares };
-    constexpr const char* names[shares] = {"l.range", "l.nonzero", "output.error", "lse.error"};
-    double most[shares] = {};
-    long checks[shares] = {};
-    const auto near = [&](std::size_t what, double share) {
-      ++checks[what];
-      most[what] = std::max(most[what], share);
-      if (!(share <= 1 + 1e-9)) fail(report, names[what], share, 1);
-    };
     loop_ = loop;
-    for (std::size_t r = 0; r < run.lse.size(); ++r) {
-      if (violations > 0 && std::getenv("VERBOSE") != nullptr) break;
-      row_ = static_cast<std::int64_t>(r);
-      if (head_.visibility.visible(row_).count() == 0) continue;
-      ++rows;
-      const double l = run.denominator[r];
-      const bool usable = l > 0 && std::isfinite(l);
-      if (!usable) fail(report, "l is " + std::to_string(l), l, 0);
-      const double log2_l = usable ? std::log2(l) : std::numeric_limits<double>::quiet_NaN();
-      if (l_range && usable) near(of_l_range, std::exp2(log2_l - *l_range));
-      if (l_nonzero != nullptr && usable) {
-        near(of_l_nonzero, std::exp2(l_nonzero->value.lo() - log2_l));
-      }
-      for (std::size_t c = 0; c < dv; ++c) {
-        const double o = run.output[r * dv + c];
-        if (!std::isfinite(o)) {
-          fail(report, "output not finite", o, 0);
-          continue;
-        }
-        const double lo = exact.output_lo[r * dv + c], hi = exact.output_hi[r * dv + c];
-        const double error = std::max({0.0, lo - o, o - hi});
-        if (output_error && error > 0) near(of_output, error / *output_error);
-      }
-      if (lse_error && kernel_.centring.keys != Centring::mean) {
-        const double lse = run.lse[r];
-        const double error =
-            std::max({0.0, exact.lse_lo[r] - lse, lse - exact.lse_hi[r]}) * 1.4426950408889634;
-        // the claim is about mu + log2 l as real numbers; delivering it in FP32 costs three
-        // roundings of numbers of that size
-        const double delivered =
-            3 * 0x1p-24 * (std::fabs(run.shift[r]) + std::fabs(log2_l) + std::fabs(lse));
-        if (error > delivered) near(of_lse, (error - delivered) / *lse_error);
-      }
+    for (std::int64_t i = 0; i < head_.queries(); ++i) {
+      rows += head_.visibility.visible(i).count() > 0 ? 1 : 0;
     }
-    for (std::size_t i = 0; i < shares; ++i) {
-      if (checks[i] == 0) continue;
-      Margin& margin = margins[std::string(names[i]) + ", " + report.stabilizer];
-      margin.checks += checks[i];
-      if (most[i] > margin.share) {
-        margin.share = most[i];
+    const auto violation = [&](const ClaimViolation& found) {
+      if (violations > 0 && std::getenv("VERBOSE") != nullptr) return;
+      row_ = found.row;
+      fail(report, found.what, found.found, found.expected);
+    };
+    for (const ClaimUse& use : check_claims(
+             report, kernel_, head_, all_rows(AttentionProblem(head_)), run, exact, violation)) {
+      if (use.checks == 0) continue;
+      Margin& margin = margins[std::string(use.claim) + ", " + report.stabilizer];
+      margin.checks += use.checks;
+      if (use.share > margin.share) {
+        margin.share = use.share;
         margin.seed = seed_;
       }
     }

@@ -1,0 +1,181 @@
+// Certified claims of a head held against simulated executions of it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "certify/certify.h"
+#include "reference/evaluate/ladder/ladder.h"
+#include "reference/evaluate/simulate/head_arithmetic.h"
+#include "reference/evaluate/simulate/simulate.h"
+#include "reference/head/head.h"
+#include "reference/model/kernel_model.h"
+#include "reference/real/fp_environment.h"
+#include "reference/stabilizer/loop/fixed.h"
+#include "reference/stabilizer/stabilizer.h"
+
+namespace headroom::simulation {
+
+inline const Claim* find_claim(const std::vector<Claim>& claims, const std::string& id) {
+  for (const Claim& c : claims) {
+    if (c.id == id && c.reference == "multiplied") return &c;
+  }
+  return nullptr;
+}
+
+/// The loops whose every execution a report is about. `own_rule`: a fixed mu is computed by the
+/// loop's own rule, as `headroom simulate` does it, else by the stabilizer that the certifier
+/// encloses.
+inline std::vector<std::unique_ptr<LoopStabilizer>> certified_loops(const HeadReport& report,
+                                                                    const Head& head,
+                                                                    const KernelModel& kernel,
+                                                                    bool own_rule) {
+  std::vector<std::unique_ptr<LoopStabilizer>> list;
+  if (report.stabilizer == "online") {
+    // mu is the maximum, stored
+    const auto holds = [&](const Format& f) {
+      const Format& store = kernel.stabilizer.store;
+      return store.precision >= f.precision && store.emax >= f.emax &&
+             store.least_exponent() <= f.least_exponent();
+    };
+    if (holds(kernel.score.store) && holds(kernel.exponent.format)) {
+      list.push_back(make_loop_stabilizer("online-scaled"));
+    } else {
+      // from a finite start on: this rule has no guard for rows that see nothing yet
+      list.push_back(
+          make_loop_stabilizer("online-rpa", {{"narrow_correction", 0}, {"initial_max", -1e30}}));
+    }
+    // what they subtract is a number of the exponent's format, the policy's mu one of the store
+    if (kernel.stabilizer.store == fp32 && kernel.exponent.fused &&
+        kernel.exponent.format == fp32) {
+      list.push_back(make_loop_stabilizer("online-fa2"));
+      // the policy has no offset for FP8 weights
+      list.push_back(make_loop_stabilizer("online-fa3", {{"offset", 0}}));
+    }
+    return list;
+  }
+  const bool clis = report.stabilizer == "clis";
+  if (own_rule) {
+    LoopParameters given = {{"last_online", 0}};  // no certified rule has an online last tile
+    if (clis) given.insert({{"cap", report.cap}, {"kappa", report.kappa}});
+    list.push_back(make_loop_stabilizer(report.stabilizer, given));
+    return list;
+  }
+  StabilizerParameters parameters;
+  if (clis) parameters.clis = ClisTable{report.cap, report.kappa, 0, HUGE_VAL};
+  const UpwardRounding up;
+  const Operands operands(up, head, kernel);
+  const auto rule = make_stabilizer(report.stabilizer, head, kernel, operands, parameters);
+  std::vector<float> mus;
+  for (std::int64_t i = 0; i < head.queries(); ++i) {
+    mus.push_back(static_cast<float>(rule->mu(i)));
+  }
+  list.push_back(make_fixed_loop(report.stabilizer, mus, true));
+  return list;
+}
+
+/// The operands as an execution multiplies them, which a key mean in another order may change, with
+/// the scale that is left at the score; nothing where that has no exact form.
+inline std::optional<AttentionProblem> multiplied_operands(const AttentionProblem& stored,
+                                                           const KernelModel& kernel) {
+  const std::optional<Scale> scale = scale_at_score(stored.scale, kernel);
+  if (!scale) return std::nullopt;
+  const NearestRounding nearest;
+  const HeadArithmetic arithmetic(stored, kernel, {});
+  const std::int64_t d = stored.channels();
+  std::vector<double> queries, keys;
+  for (std::int64_t i = 0; i < stored.queries(); ++i) {
+    queries.insert(queries.end(), arithmetic.query(i), arithmetic.query(i) + d);
+  }
+  for (std::int64_t j = 0; j < arithmetic.keys(); ++j) {
+    keys.insert(keys.end(), arithmetic.key(j), arithmetic.key(j) + d);
+  }
+  keys.resize(static_cast<std::size_t>(stored.keys() * d));  // keys that nothing sees
+  AttentionProblem problem = stored;
+  problem.q = Matrix::from_values(fp32, stored.queries(), d, queries);
+  problem.k = Matrix::from_values(fp32, stored.keys(), d, keys);
+  problem.scale = *scale;
+  return problem;
+}
+
+/// How much of a claim's value an execution used: 1 is all that was certified.
+struct ClaimUse {
+  const char* claim;
+  double share = 0;  ///< the largest of its rows
+  long checks = 0;
+};
+struct ClaimViolation {
+  std::string what;
+  double found, expected;
+  std::int64_t row;
+};
+
+/// Holds the rows of a run against l.range, l.nonzero, output.error and lse.error, and against what
+/// every certificate says: l > 0 and finite outputs. `exact`: over the operands as multiplied.
+/// `violation` is called for each row and claim that fails.
+template <class Violation>
+std::vector<ClaimUse> check_claims(const HeadReport& report, const KernelModel& kernel,
+                                   const Head& head, std::span<const std::int64_t> rows,
+                                   const Simulated& run, const EnclosedRows& exact,
+                                   const Violation& violation) {
+  const auto dv = static_cast<std::size_t>(head.value_channels());
+  const auto value = [&](const char* id) -> std::optional<double> {
+    const Claim* c = find_claim(report.claims, id);
+    return c == nullptr ? std::nullopt : std::optional<double>(c->value.hi());
+  };
+  const auto output_error = value("output.error"), lse_error = value("lse.error"),
+             l_range = value("l.range");
+  const Claim* l_nonzero = find_claim(report.claims, "l.nonzero");
+  std::vector<ClaimUse> uses = {{"l.range"}, {"l.nonzero"}, {"output.error"}, {"lse.error"}};
+  enum : std::size_t { of_l_range, of_l_nonzero, of_output, of_lse };
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::int64_t row = rows[r];
+    const auto fail = [&](const std::string& what, double found, double expected) {
+      violation(ClaimViolation{what, found, expected, row});
+    };
+    const auto near = [&](std::size_t what, double share) {
+      ++uses[what].checks;
+      uses[what].share = std::max(uses[what].share, share);
+      if (!(share <= 1 + 1e-9)) fail(uses[what].claim, share, 1);
+    };
+    if (head.visibility.visible(row).count() == 0) continue;
+    const double l = run.denominator[r];
+    const bool usable = l > 0 && std::isfinite(l);
+    if (!usable) fail("l is " + std::to_string(l), l, 0);
+    const double log2_l = usable ? std::log2(l) : std::numeric_limits<double>::quiet_NaN();
+    if (l_range && usable) near(of_l_range, std::exp2(log2_l - *l_range));
+    if (l_nonzero != nullptr && usable) {
+      near(of_l_nonzero, std::exp2(l_nonzero->value.lo() - log2_l));
+    }
+    for (std::size_t c = 0; c < dv; ++c) {
+      const double o = run.output[r * dv + c];
+      if (!std::isfinite(o)) {
+        fail("output not finite", o, 0);
+        continue;
+      }
+      const double lo = exact.output_lo[r * dv + c], hi = exact.output_hi[r * dv + c];
+      const double error = std::max({0.0, lo - o, o - hi});
+      if (output_error && error > 0) near(of_output, error / *output_error);
+    }
+    if (lse_error && kernel.centring.keys != Centring::mean) {
+      const double lse = run.lse[r];
+      const double error =
+          std::max({0.0, exact.lse_lo[r] - lse, lse - exact.lse_hi[r]}) * 1.4426950408889634;
+      // the claim is about mu + log2 l as real numbers; delivering it in FP32 costs three
+      // roundings of numbers of that size
+      const double delivered =
+          3 * 0x1p-24 * (std::fabs(run.shift[r]) + std::fabs(log2_l) + std::fabs(lse));
+      if (error > delivered) near(of_lse, (error - delivered) / *lse_error);
+    }
+  }
+  return uses;
+}
+
+}  // namespace headroom::simulation
