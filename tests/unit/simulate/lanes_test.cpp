@@ -200,6 +200,26 @@ TEST(Lanes, GiveTheBitsOfThePlainSimulation) {
   EXPECT_GT(heads, 100);
 }
 
+TEST(Lanes, ThreadsGiveTheSameBits) {
+  Dice dice(test_seed() + 2);
+  const std::int64_t d = 16;
+  const auto filled = [&](std::int64_t rows) {
+    return tiny::matrix(bf16, rows, d, [&](auto, auto) { return dice.normal(); });
+  };
+  AttentionProblem p = tiny::problem_of(filled(300), filled(170), filled(170), Scale::natural(1));
+  p.visibility.kind = MaskKind::causal_bottom_right;
+  KernelModel kernel = preset("tpu7x");
+  kernel.tiles.queries = 24;
+  kernel.tiles.keys = 32;
+  // rules that look at one row, at blocks of keys first, and at all rows of a block; rows given up
+  for (const char* name : {"online-splash", "vfa", "lazy-wave", "fdpp"}) {
+    const auto make = [&] { return make_loop_stabilizer(name); };
+    const Simulated one = simulate(p, kernel, *make(), tiny::all_rows(p));
+    EXPECT_TRUE(one.vectorised);
+    EXPECT_TRUE(equal(simulate_in_parallel(p, kernel, make, tiny::all_rows(p)), one)) << name;
+  }
+}
+
 /// A float near where roundings into `format` and flushes turn, or anywhere.
 float edge(Dice& dice, const Format& format) {
   const int e = static_cast<int>(
