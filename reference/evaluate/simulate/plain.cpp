@@ -194,9 +194,8 @@ class PlainRun {
       load_values(begin, n);
       for (std::int64_t r = 0; r < n_rows; ++r) {
         const auto i = static_cast<std::size_t>(r);
-        states[i].shift = shift[i];
-        add_tile(rows[i], r, n_rows, begin, n, static_cast<std::int64_t>(t), tile, correction[i],
-                 states[i], events[i]);
+        add_tile(rows[i], r, n_rows, begin, n, static_cast<std::int64_t>(t), tile, shift[i],
+                 correction[i], states[i], events[i]);
       }
     }
     std::vector<PartResult> results;
@@ -221,11 +220,13 @@ class PlainRun {
       return head_.masked(0);
     }
     float s = head_.score(row, head_.key(key));
-    events.undefined(SimulationStage::score, tile, key, -1, s, s);
+    if (!std::isfinite(s)) note_score(row, key, tile, s, events);
     if (!padding) {
       const float with_bias = head_.biased(row, key, s);
       if (std::isnan(with_bias)) {
         events.note(EventKind::nan, SimulationStage::mask, tile, key, -1, s, with_bias);
+      } else if (std::isinf(with_bias) && std::isfinite(s) && problem_.visible(row, key)) {
+        events.note(EventKind::infinity, SimulationStage::mask, tile, key, -1, s, with_bias);
       }
       s = with_bias;
     }
@@ -238,6 +239,22 @@ class PlainRun {
       s = hidden;
     }
     return s;
+  }
+
+  /// A score that is not finite: made of an operand that is not, or of this exact one.
+  void note_score(std::int64_t row, std::int64_t key, std::int64_t tile, float s,
+                  RowEvents& events) const {
+    const float *q = head_.query(row), *k = head_.key(key);
+    double exact = 0;
+    for (std::int64_t t = 0; t < head_.channels(); ++t) {
+      if (!std::isfinite(q[t]) || !std::isfinite(k[t])) {
+        const float operand = std::isfinite(q[t]) ? k[t] : q[t];
+        events.undefined(SimulationStage::operand, tile, key, t, operand, s);
+        return;
+      }
+      exact += static_cast<double>(q[t]) * k[t];
+    }
+    events.undefined(SimulationStage::score, tile, key, -1, exact * head_.early_factor(), s);
   }
 
   /// The tile's value rows, transposed; rows that pad it are zeros where they do not exist.
@@ -262,13 +279,16 @@ class PlainRun {
   }
 
   void add_tile(std::int64_t row, std::int64_t r, std::int64_t n_rows, std::int64_t begin,
-                std::int64_t n, std::int64_t t, std::int64_t tile, float correction,
+                std::int64_t n, std::int64_t t, std::int64_t tile, float shift, float correction,
                 RowState& state, RowEvents& events) {
     const auto dv = static_cast<std::size_t>(problem_.value_channels());
-    events.undefined(SimulationStage::correction, t, -1, -1, correction, correction);
-    if (state.shift != -infinity) {
-      events.undefined(SimulationStage::shift, t, -1, -1, state.shift, state.shift);
+    SumsBefore before;
+    if (head_.options().events) before = sums_of(state);
+    events.undefined(SimulationStage::correction, t, -1, -1, before.l, correction);
+    if (shift != -infinity) {
+      events.undefined(SimulationStage::shift, t, -1, -1, state.shift, shift);
     }
+    state.shift = shift;
     if (!kernel_.normalise.every_tile) {
       for (RunningSum& sum : state.o) sum.scale(numerator_, correction);
     }
@@ -293,6 +313,9 @@ class PlainRun {
       if (std::isnan(x_[i]) && !std::isnan(s)) {
         events.note(EventKind::nan, SimulationStage::exponent, t, begin + j, -1, s, x_[i]);
       }
+      if (std::isinf(x_[i]) && std::isfinite(s) && std::isfinite(shift)) {
+        events.note(EventKind::infinity, SimulationStage::exponent, t, begin + j, -1, s, x_[i]);
+      }
       if (!std::isfinite(x_[i])) continue;
       events.undefined(SimulationStage::weight, t, begin + j, -1, x_[i], e_[i]);
       if (e_[i] == 0) {
@@ -310,7 +333,7 @@ class PlainRun {
     state.l.add(denominator_, terms_.data(), nullptr, n, state.random);
     flush_subnormals(kernel_.numerator.denormals_are_zero, kernel_.p.format, p_, stored_);
     const auto l = static_cast<float>(state.l.total(denominator_, state.random));
-    events.undefined(SimulationStage::denominator, t, -1, -1, l, l);
+    events.undefined(SimulationStage::denominator, t, -1, -1, before.l, l);
     if (kernel_.normalise.every_tile) {
       normalise_tile(n, l, corrected_l, state);
     } else {
@@ -319,13 +342,26 @@ class PlainRun {
                        state.random);
       }
     }
-    if (head_.options().events) note_sums(t, begin, n, l, state, events);
+    if (head_.options().events) note_sums(t, begin, n, l, before, state, events);
     if (dump_ != nullptr) write_dump(row, begin, n, r, n_rows, tile, correction, l, state);
   }
 
+  /// l and O of a row before a tile, for its events.
+  struct SumsBefore {
+    double l = 0;
+    std::vector<double> o;
+  };
+  SumsBefore sums_of(const RowState& state) const {
+    std::mt19937_64 random = state.random;  // looking must not change the draws of the row
+    SumsBefore sums;
+    sums.l = state.l.total(denominator_, random);
+    for (const RunningSum& sum : state.o) sums.o.push_back(sum.total(numerator_, random));
+    return sums;
+  }
+
   /// Flushed products, sums that are not finite, and terms that sums no longer feel.
-  void note_sums(std::int64_t t, std::int64_t begin, std::int64_t n, float l, RowState& state,
-                 RowEvents& events) {
+  void note_sums(std::int64_t t, std::int64_t begin, std::int64_t n, float l,
+                 const SumsBefore& before, RowState& state, RowEvents& events) {
     const double share = head_.options().absorbed;
     std::mt19937_64 random = state.random;  // looking must not change the draws of the row
     const double absorbed_l = state.l.absorbed();
@@ -347,7 +383,15 @@ class PlainRun {
         }
       }
       const double o = state.o[c].total(numerator_, random);
-      events.undefined(SimulationStage::numerator, t, -1, channel, o, o);
+      if (!std::isfinite(o)) {
+        const float* values = &values_[c * static_cast<std::size_t>(n)];
+        for (std::int64_t j = 0; j < n; ++j) {
+          if (std::isfinite(values[j])) continue;
+          events.undefined(SimulationStage::operand, t, begin + j, channel, values[j], o);
+          break;
+        }
+      }
+      events.undefined(SimulationStage::numerator, t, -1, channel, before.o[c], o);
       const double absorbed = state.o[c].absorbed();
       if (std::isfinite(o) && absorbed > share * (std::fabs(o) + absorbed)) {
         events.note(EventKind::absorption, SimulationStage::numerator, t, -1, channel,
@@ -392,6 +436,7 @@ class PlainRun {
     PartResult result;
     result.visible = any_visible;
     result.shift = state.shift;
+    const double without_sink = sums_of(state).l;
     if (with_sink && !added && !starts_with_sink(head_, stabilizer_)) {
       const float weight = sink_weight(head_, state.shift);
       events.undefined(SimulationStage::weight, -1, -1, -1, *head_.scaled_sink(), weight);
@@ -399,7 +444,7 @@ class PlainRun {
     }
     const auto l = static_cast<float>(state.l.total(denominator_, state.random));
     result.denominator = l;
-    events.undefined(SimulationStage::denominator, -1, -1, -1, l, l);
+    events.undefined(SimulationStage::denominator, -1, -1, -1, without_sink, l);
     result.lse = log_sum(kernel_, state.shift, l, stabilizer_.offset());
     std::vector<double> o;
     for (const RunningSum& sum : state.o) o.push_back(sum.total(numerator_, state.random));

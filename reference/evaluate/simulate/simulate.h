@@ -57,7 +57,9 @@ struct SimulationEvent {
   EventKind kind = EventKind::nan;
   SimulationStage stage = SimulationStage::operand;
   std::int64_t tile = -1, key = -1, channel = -1;  ///< -1: not of one tile, key or channel
-  double before = 0, after = 0;  ///< the value that went in, or was exact, and what came out
+  /// What went in and what came out. In: the element of an operand, the exact score, x of a weight,
+  /// the sum (of a correction: l) or the shift before the tile.
+  double before = 0, after = 0;
 };
 
 /// Every intermediate of the rows asked for. Arrays over keys are rows x Nk, with NaN where a key

@@ -201,6 +201,7 @@ struct Place {
   EventKind kind;
   SimulationStage stage;
   std::int64_t tile, key;
+  double before = std::nan("");  ///< what went in, if it is to be compared
 };
 void expect_event(const Simulated& run, const Place& place) {
   for (const SimulationEvent& e : run.events) {
@@ -208,6 +209,9 @@ void expect_event(const Simulated& run, const Place& place) {
     EXPECT_EQ(to_text(e.stage), to_text(place.stage));
     EXPECT_EQ(e.tile, place.tile) << to_text(place.kind);
     EXPECT_EQ(e.key, place.key) << to_text(place.kind);
+    if (!std::isnan(place.before)) {
+      EXPECT_EQ(e.before, place.before) << to_text(place.kind);
+    }
     return;
   }
   ADD_FAILURE() << "no event " << to_text(place.kind);
@@ -221,7 +225,7 @@ TEST(PlainSimulationEvents, ScoresThatTheStoreCannotHold) {
   KernelModel k = pairs_kernel();
   k.score.store = fp16;
   const Simulated run = events_of(k, {1, 2, 3, 65520, 70000}, {1, 1, 1, 1, 1}, nothing);
-  expect_event(run, {EventKind::infinity, SimulationStage::score, 1, 3});
+  expect_event(run, {EventKind::infinity, SimulationStage::score, 1, 3, 65520});
 }
 
 TEST(PlainSimulationEvents, WeightsThatFlushOrOverflow) {
@@ -229,7 +233,7 @@ TEST(PlainSimulationEvents, WeightsThatFlushOrOverflow) {
   k.exp2.flush_to_zero = true;
   const Simulated run = events_of(k, {1, -126, 2, -126.5, -300, 128}, {1, 1, 1, 1, 1, 1}, nothing);
   expect_event(run, {EventKind::flush, SimulationStage::weight, 1, 3});
-  expect_event(run, {EventKind::infinity, SimulationStage::weight, 2, 5});
+  expect_event(run, {EventKind::infinity, SimulationStage::weight, 2, 5, 128});
   expect_event(run, {EventKind::nan, SimulationStage::normalise, -1, -1});  // inf / inf
 }
 
@@ -253,9 +257,9 @@ TEST(PlainSimulationEvents, SumsThatStopGrowingOrOverflow) {
   expect_event(stalled, {EventKind::absorption, SimulationStage::denominator, 1, -1});
   k = pairs_kernel();
   const Simulated grown = events_of(k, {127, 0, 0, 127}, {0, 1, 1, 3}, nothing);
-  expect_event(grown, {EventKind::infinity, SimulationStage::denominator, 1, -1});
+  expect_event(grown, {EventKind::infinity, SimulationStage::denominator, 1, -1, 0x1p127});
   const Simulated large = events_of(k, {0, 0, 100, 0}, {1, 1, 0x1p40, 0}, nothing);
-  expect_event(large, {EventKind::infinity, SimulationStage::numerator, 1, -1});
+  expect_event(large, {EventKind::infinity, SimulationStage::numerator, 1, -1, 2});
 }
 
 TEST(PlainSimulationEvents, ShiftsAndCorrectionsThatAreNotFinite) {
@@ -263,12 +267,32 @@ TEST(PlainSimulationEvents, ShiftsAndCorrectionsThatAreNotFinite) {
       events_of(pairs_kernel(), {0, 0, 0, 0}, {1, 1, 1, 1}, [](auto, std::int64_t tile) {
         return Scripted{0, tile == 1 ? infinity : 1.0F};
       });
-  expect_event(corrected, {EventKind::infinity, SimulationStage::correction, 1, -1});
+  expect_event(corrected, {EventKind::infinity, SimulationStage::correction, 1, -1, 2});
   const Simulated shifted =
       events_of(pairs_kernel(), {0, 0, 0, 0}, {1, 1, 1, 1}, [](auto, std::int64_t tile) {
-        return Scripted{tile == 1 ? std::nanf("") : 0.0F, 1};
+        return Scripted{tile == 1 ? std::nanf("") : 3.0F, 1};
       });
-  expect_event(shifted, {EventKind::nan, SimulationStage::shift, 1, -1});
+  expect_event(shifted, {EventKind::nan, SimulationStage::shift, 1, -1, 3});
+}
+
+TEST(PlainSimulationEvents, OperandsThatAreNotFinite) {
+  const Simulated key = events_of(pairs_kernel(), {0, 0, std::nan(""), 0}, {1, 1, 1, 1}, nothing);
+  expect_event(key, {EventKind::nan, SimulationStage::operand, 1, 2});
+  const Simulated value = events_of(pairs_kernel(), {0, 0, 0, 0}, {1, 1, 1, infinity}, nothing);
+  expect_event(value, {EventKind::infinity, SimulationStage::operand, 1, 3, infinity});
+}
+
+TEST(PlainSimulationEvents, ExponentsThatTheirFormatCannotHold) {
+  KernelModel k = pairs_kernel();
+  k.exponent.format = fp16;
+  const Simulated run = events_of(k, {0, 0, -40000, 40000}, {1, 1, 1, 1}, [](auto, auto) {
+    return Scripted{-30000, 1};
+  });
+  expect_event(run, {EventKind::infinity, SimulationStage::weight, 0, 0, 30000});
+  const Simulated low = events_of(k, {30000, 30000, -40000, 30000}, {1, 1, 1, 1}, [](auto, auto) {
+    return Scripted{30000, 1};
+  });
+  expect_event(low, {EventKind::infinity, SimulationStage::exponent, 1, 2, -40000});
 }
 
 }  // namespace
