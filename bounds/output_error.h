@@ -41,8 +41,8 @@ struct OutputError {
 /// |out - y| <= total, y the exact softmax average over the multiplied operands.
 ///
 /// **Requires** (claims of their own): no saturation of P, no overflow of l and O, no guard active,
-/// a reciprocal that is not flushed (normalise.range); E(0) = 1 where a rescale factor is 1,
-/// rescale factors in [0, 1]; visible keys fill the accumulators' tiles from the first on.
+/// a reciprocal that is not flushed (normalise.range); rescale factors in [0, 1], and 1 where they
+/// are not counted; visible keys fill the accumulators' tiles from the first on.
 /// **Source** DESIGN.md, "The composed bound"; derivation in output_error.cpp.
 OutputError output_error(const UpwardRounding& up, const KernelModel& kernel,
                          const OutputErrorInputs& row);

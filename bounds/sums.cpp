@@ -199,7 +199,13 @@ Upper<Relative> accumulation_error(const UpwardRounding& up, const Accumulator& 
   const Interval step =
       Interval(static_cast<double>(order.size) + 1) * power_of_two(-order.fraction_bits) +
       power_of_two(1 - accumulator.format.precision);
-  const Upper<Relative> cut = compound_roundings(up, Upper<Relative>::of(step), passed);
+  Upper<Relative> cut = compound_roundings(up, Upper<Relative>::of(step), passed);
+  if (order.fraction_bits + 1 < accumulator.format.precision) {
+    // steps that add zeros, those of hidden keys, cut what a rescale left below 2^-F once more
+    const Upper<Relative> again =
+        compound_roundings(up, Upper<Relative>::of(power_of_two(-order.fraction_bits)), rescales);
+    cut = cut + again + cut * again;
+  }
   const Upper<Relative> rounding = compound_roundings(up, unit, nearest);
   return cut + rounding + cut * rounding;  // (1 + cut)(1 + rounding) - 1
 }

@@ -53,7 +53,8 @@ Upper<Absolute> underflow_error(const Format& format, bool flush_to_zero);
 /// of `rescales` multiplications by a rescale factor (whose own error is not included).
 ///   h additions a term passes: sequential and any count; tile:N N + ceil(count/N); pairwise
 ///   ceil(log2 count) + 1; lanes:N ceil(count/N) + N; never more than count:    (1 + u)^h - 1
-///   matrix-unit:F:k:     (1 + (k + 1) 2^-F + 2^(1 - p))^steps - 1, steps = ceil(count / k)
+///   matrix-unit:F:k:     (1 + (k + 1) 2^-F + 2^(1 - p))^steps - 1, steps = ceil(count / k);
+///   where F < p - 1 each rescale counts (1 + 2^-F) too: steps that add zeros cut the accumulator
 /// **Source** DESIGN.md, "Error bounds"; Higham, Accuracy and Stability, 4.2; proof in sums.cpp.
 Upper<Relative> accumulation_error(const UpwardRounding& up, const Accumulator& accumulator,
                                    std::int64_t count, std::int64_t rescales = 0);

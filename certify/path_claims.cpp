@@ -171,10 +171,15 @@ class PathBuilder {
   void head_claims(std::vector<Claim>& claims, const FixedStabilizer* stabilizer) const;
   void output_claims(std::vector<Claim>& claims) const;
   std::int64_t added(std::int64_t visible) const { return visible + c_.scan.padding_keys; }
-  std::int64_t rescales(std::int64_t visible) const {
+  /// Tiles whose rescale factor need not be 1, of a row with n keys. Where the row sees nothing of
+  /// a tile that its query block visits, its maximum stays and the factor is E(0).
+  std::int64_t rescales(std::int64_t n) const {
     if (!online_) return 0;
     const std::int64_t tile = std::max(1, c_.kernel.tiles.keys);
-    return (visible + tile - 1) / tile;
+    const Exp2Unit& unit = c_.kernel.exp2;
+    const bool one_at_zero = unit.monotone_at_integers || unit.max_error_ulps <= 0.5;
+    const std::int64_t all = added(std::min(c_.head.visibility.length, c_.head.keys()));
+    return ((one_at_zero ? n : std::max(n, all)) + tile - 1) / tile;
   }
 
   const PathContext& c_;

@@ -59,6 +59,7 @@ class Run {
       kernel_.tiles.keys = 16 << below(g_, 3);
     }
     head_ = random_head(g_, kernel_, vector_only ? 1024 : 64);
+    if (!vector_only && chance(g_, 0.5)) aim_at_tiles();
     CertifyOptions options;
     options.policy =
         pick(g_, std::vector<Policy>{Policy::clis, Policy::clis, Policy::clis_alg1, Policy::fixed_m,
@@ -117,6 +118,16 @@ class Run {
   }
 
  private:
+  /// Many small tiles, blocks of rows that visit tiles which some of their rows cannot see.
+  void aim_at_tiles() {
+    kernel_.tiles.queries = pick(g_, std::vector<int>{1, 3, 17, 64});
+    if (kernel_.numerator.order.kind != OrderKind::matrix_unit) {
+      kernel_.tiles.keys = pick(g_, std::vector<int>{1, 2, 3, 8});
+    }
+    head_.visibility.kind =
+        pick(g_, std::vector<MaskKind>{MaskKind::causal_top_left, MaskKind::causal_bottom_right});
+  }
+
   static void show(const Simulated& run, const SimulationOptions& how) {
     std::printf("order %d exp2 %d reciprocal %d: l %a shift %a lse %a, outputs", int(how.order),
                 int(how.exp2), int(how.reciprocal), run.denominator[0], run.shift[0], run.lse[0]);
