@@ -216,7 +216,7 @@ struct Tiling {
 
 /// How the parts of a split KV range, or the hops of a ring, are joined.
 enum class MergeRule : std::uint8_t {
-  lse,         ///< weights E(LSE - max LSE); a part without keys weighs 0
+  lse,         ///< weights E(LSE - max LSE); a part of LSE = -infinity weighs 0
   lse_naive,   ///< two at a time in order, without care for two without keys: inf - inf
   lse_log1p,   ///< LSE = a + ln(1 + e^(b - a)) in the order of the parts: b - a may be positive
   accumulate,  ///< O and l are added: every part has the same mu

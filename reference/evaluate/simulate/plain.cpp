@@ -431,6 +431,9 @@ class PlainRun {
     if (!any_visible && !added && kernel_.tiles.empty_row != EmptyRowRule::mean_of_visited) {
       PartResult empty = empty_row(head_, with_sink);
       if (!with_sink) empty.shift = state.shift;
+      if (std::isnan(empty.lse)) {  // 0 / 0
+        events.note(EventKind::nan, SimulationStage::normalise, -1, -1, -1, 0, not_a_number);
+      }
       return empty;
     }
     PartResult result;
@@ -637,7 +640,7 @@ PartResult chained_parts(const HeadArithmetic& head, const std::vector<PartResul
   return joined;
 }
 
-/// All at once: weights E(LSE - largest LSE); parts without keys weigh nothing.
+/// All at once: weights E(LSE - largest LSE); parts of LSE = -infinity weigh nothing.
 PartResult weighted_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
   const KernelModel& kernel = head.kernel();
   const ExponentBase base = kernel.split.reads;

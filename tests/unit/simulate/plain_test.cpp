@@ -282,6 +282,24 @@ TEST(PlainSimulationEvents, OperandsThatAreNotFinite) {
   expect_event(value, {EventKind::infinity, SimulationStage::operand, 1, 3, infinity});
 }
 
+TEST(PlainSimulationEvents, RowsWithoutKeys) {
+  KernelModel k = pairs_kernel();
+  k.tiles.empty_row = EmptyRowRule::nan;
+  AttentionProblem p =
+      tiny::problem_of(tiny::matrix(fp32, 2, 1, [](auto, auto) { return 1; }),
+                       tiny::matrix(fp32, 1, 1, [](auto, auto) { return 1; }),
+                       tiny::matrix(fp32, 1, 1, [](auto, auto) { return 1; }), Scale::base2(1));
+  p.visibility.kind = MaskKind::causal_bottom_right;
+  SimulationOptions options;
+  options.events = true;
+  tiny::ScriptedLoop loop(nothing, {});
+  const std::int64_t rows[] = {0, 1};
+  const Simulated run = simulate(p, k, loop, rows, options);
+  ASSERT_EQ(run.events.size(), 1U);
+  EXPECT_EQ(run.events[0].row, 0);
+  expect_event(run, {EventKind::nan, SimulationStage::normalise, -1, -1, 0});
+}
+
 TEST(PlainSimulationEvents, ExponentsThatTheirFormatCannotHold) {
   KernelModel k = pairs_kernel();
   k.exponent.format = fp16;
