@@ -19,13 +19,12 @@
 #include <string_view>
 
 #include "bench/ladder/heads.h"
+#include "bench/peak.h"
 #include "reference/evaluate/ladder/ladder.h"
 #include "reference/evaluate/ladder/pair_rung.h"
 #include "reference/evaluate/ladder/vector_rung.h"
 
 namespace headroom::bench {
-
-double fma_chains_avx512(std::int64_t flops);
 
 namespace {
 

@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 
 #include "bench/ladder/heads.h"
+#include "bench/peak.h"
 #include "bench/simulate/mpfr_kernel.h"
 #include "reference/evaluate/simulate/lanes/simulator.h"
 #include "reference/model/kernel_file.h"
@@ -73,10 +75,12 @@ void rates(benchmark::State& state, const AttentionProblem& p) {
       scores * 1e-9, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
-std::vector<AttentionProblem> heads(const Format& format, int n, std::int64_t nq, std::int64_t nk,
-                                    std::int64_t d) {
-  std::vector<AttentionProblem> all;
-  for (int i = 0; i < n; ++i) {
+/// Made once for all repetitions.
+const std::vector<AttentionProblem>& heads(const Format& format, int n, std::int64_t nq,
+                                           std::int64_t nk, std::int64_t d) {
+  static std::map<std::pair<std::string, std::int64_t>, std::vector<AttentionProblem>> made;
+  std::vector<AttentionProblem>& all = made[{std::string(format.name), nk}];
+  for (auto i = static_cast<int>(all.size()); i < n; ++i) {
     all.push_back(make_head(HeadKind::gaussian, format, nq, nk, d, static_cast<std::uint64_t>(i)));
   }
   return all;
@@ -84,7 +88,7 @@ std::vector<AttentionProblem> heads(const Format& format, int n, std::int64_t nq
 
 void lanes(benchmark::State& state, const Case& of, InstructionSet set, bool plain, std::int64_t nq,
            std::int64_t nk, std::int64_t d, int n) {
-  const std::vector<AttentionProblem> all = heads(of.kernel.operand, n, nq, nk, d);
+  const std::vector<AttentionProblem>& all = heads(of.kernel.operand, n, nq, nk, d);
   SimulationOptions options;
   options.set = set;
   options.plain = plain;
@@ -102,8 +106,15 @@ void lanes(benchmark::State& state, const Case& of, InstructionSet set, bool pla
   rates(state, all[0]);
 }
 
+/// As many FMAs as the two products of a small head need, in registers.
+void fma_peak(benchmark::State& state) {
+  constexpr std::int64_t vectors = 2 * small_nq * small_nk * small_d / 16;
+  for (auto _ : state) benchmark::DoNotOptimize(fma_chains_avx512(16 * vectors));
+  state.counters["heads/s"] = benchmark::Counter(1, benchmark::Counter::kIsIterationInvariantRate);
+}
+
 void mpfr(benchmark::State& state, const Case& of) {
-  const std::vector<AttentionProblem> all =
+  const std::vector<AttentionProblem>& all =
       heads(of.kernel.operand, pool, small_nq, small_nk, small_d);
   MpfrKernel kernel(of.kernel.operand, small_nq, small_nk, small_d, of.kernel.tiles.keys);
   Simulator simulator(all[0], of.kernel, make_loop_stabilizer(of.stabilizer), all_rows(all[0]));
@@ -141,6 +152,9 @@ void register_all() {
         ->ReportAggregatesOnly();
   };
   static const std::vector<Case> all = cases();
+  if (processor_has(InstructionSet::avx512)) {
+    repeat(benchmark::RegisterBenchmark("fma_peak/16x64x16", fma_peak)->Iterations(1500), 101);
+  }
   for (const Case& of : all) {
     for (const InstructionSet set :
          {InstructionSet::avx512, InstructionSet::avx2, InstructionSet::portable}) {

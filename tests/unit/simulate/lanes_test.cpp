@@ -304,6 +304,65 @@ TEST(Lanes, StagesRoundAsStageDoes) {
   }
 }
 
+/// a b + c beside a midpoint of the format, where FP32 rounds to the midpoint. A second rounding
+/// would go to the even neighbour; each pair has one sum that belongs to the odd one.
+TEST(Lanes, FusedStepsBesideMidpoints) {
+  const NearestRounding nearest;
+  struct Step {
+    double a, b, c;
+  };
+  const auto steps_of = [](const Format& format) {
+    std::vector<Step> steps;
+    // 3 b has one bit more than the format, and its last bit is set; c is far below
+    const double b = format == bf16 ? 87 : 683;
+    for (const double factor : {b, b + 2}) {
+      for (const double c : {0x1p-20, -0x1p-20}) {
+        steps.push_back({3, factor, c});
+        steps.push_back({-3, factor, c});
+      }
+    }
+    // half of the least subnormal and a part in 2^20, beside an odd multiple of it that is larger
+    if (format == fp16) {
+      for (const double part : {0x1p-10, -0x1p-10}) {
+        for (const double c : {0x1p-15 + 0x1p-24, 0x1p-15 + 0x1p-23}) {
+          steps.push_back({0x1p-11 * (1 + part), 0x1p-14 * (1 + 0x1p-10), c});
+          steps.push_back({0x1p-11 * (1 + part), -0x1p-14 * (1 + 0x1p-10), -c});
+        }
+      }
+    }
+    return steps;
+  };
+  for (const InstructionSet set : all_sets) {
+    if (!processor_has(set)) continue;
+    for (const Format& format : {bf16, fp16}) {
+      Accumulator sum;
+      sum.format = format;
+      const LaneStageChoice choice(lane_kernels(set), sum, Products::fused);
+      const Stage stage(format, false);
+      int twice_wrong = 0;
+      for (const Step& step : steps_of(format)) {
+        float a[16] = {}, c[16] = {}, product[16];
+        a[5] = static_cast<float>(step.a);
+        c[5] = static_cast<float>(step.c);
+        const auto v = static_cast<float>(step.b);
+        ProductArgs args;
+        args.start = c;
+        args.start_stride = args.stride = 16;
+        args.sum = product;
+        args.channels = 1;
+        args.p = a;
+        args.v = &v;
+        args.terms = args.v_stride = 1;
+        choice.loops->products(args);
+        const double once = stage.add(c[5], step.a * step.b);
+        ASSERT_TRUE(tiny::same(product[5], once)) << step.a << " " << v << " " << step.c;
+        twice_wrong += stage.round(std::fma(a[5], v, c[5])) != once;
+      }
+      EXPECT_EQ(twice_wrong, format == bf16 ? 4 : 6) << format.name;
+    }
+  }
+}
+
 /// The same for conversions.
 TEST(Lanes, NarrowingRoundsAsConversionsDo) {
   const NearestRounding nearest;

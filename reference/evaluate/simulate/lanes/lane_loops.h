@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "reference/evaluate/simulate/lanes/vectors.h"
 
@@ -9,6 +10,16 @@ namespace headroom {
 inline namespace HEADROOM_VECTOR_FLAGS {
 
 enum class LaneFormat : std::uint8_t { fp32, bf16, fp16 };
+
+/// use(0), ..., use(n - 1) with constants, so that arrays of sums stay in registers: GCC unrolls
+/// loops after it has given arrays their places.
+template <int n, typename Use>
+HEADROOM_VECTOR_INLINE void unrolled(const Use& use) {
+  [&]<int... i>(std::integer_sequence<int, i...>) HEADROOM_VECTOR_LAMBDA {
+    (use(std::integral_constant<int, i>{}), ...);
+  }
+  (std::make_integer_sequence<int, n>{});
+}
 
 /// A stage's arithmetic on vectors: what Stage (stage.h) is for doubles.
 template <typename V, LaneFormat format, bool flush>
@@ -55,8 +66,15 @@ struct LaneStage {
   template <Products products>
   static HEADROOM_VECTOR_INLINE Float step(const Float& sum, const Float& a, const Float& b) {
     if constexpr (products == Products::fused) {
-      if constexpr (native) return V::fma(a, b, sum);
-      return round(V::odd_fma(a, b, sum));
+      if constexpr (native) {
+        return V::fma(a, b, sum);
+      } else if constexpr (flush) {
+        return round(V::odd_fma(a, b, sum));
+      } else if constexpr (format == LaneFormat::bf16) {
+        return V::fma_bf16(a, b, sum);
+      } else {
+        return V::fma_fp16(a, b, sum);
+      }
     } else if constexpr (products == Products::exact) {
       return add_own(sum, round(V::mul(a, b)));
     } else {
@@ -78,38 +96,37 @@ struct StageLoopsOf {
     const float* k = a.k + key * d;
     const float* q = a.q + row;
     const auto chain_of = [&](const ScoreChain& chain, Float* part) HEADROOM_VECTOR_LAMBDA {
-      for (int u = 0; u < block; ++u) part[u] = V::set(0);
+      unrolled<block>([&](auto u) HEADROOM_VECTOR_LAMBDA { part[u] = V::set(0); });
       for (std::int64_t t = chain.begin; t < chain.end; t += chain.step) {
         const Float x = V::load(q + t * a.stride);
-        for (int u = 0; u < block; ++u) {
+        unrolled<block>([&](auto u) HEADROOM_VECTOR_LAMBDA {
           part[u] = S::template step<kind>(part[u], x, V::set(k[u * d + t]));
-        }
+        });
       }
     };
     Float sum[block];
     if constexpr (one_chain) {
       chain_of(a.chains[0], sum);
-      if (a.from_zero) {
-        for (int u = 0; u < block; ++u) sum[u] = S::add_own(sum[u], V::set(0));
-      }
     } else {
-      for (int u = 0; u < block; ++u) sum[u] = V::set(0);
+      unrolled<block>([&](auto u) HEADROOM_VECTOR_LAMBDA { sum[u] = V::set(0); });
       for (std::int64_t i = 0; i < a.n_chains; ++i) {
         Float part[block];
         chain_of(a.chains[i], part);
-        for (int u = 0; u < block; ++u) {
-          sum[u] = i == 0 && !a.from_zero ? part[u] : S::add_own(sum[u], part[u]);
-        }
+        const bool first = i == 0 && !a.from_zero;
+        unrolled<block>([&](auto u) HEADROOM_VECTOR_LAMBDA {
+          sum[u] = first ? part[u] : S::add_own(sum[u], part[u]);
+        });
       }
     }
-    if (a.factor != 1) {
-      const Float factor = V::set(a.factor);
-      for (int u = 0; u < block; ++u) sum[u] = S::multiply(sum[u], factor);
-    }
-    if (!a.store.identity) {
-      for (int u = 0; u < block; ++u) sum[u] = V::narrow(a.store, sum[u]);
-    }
-    for (int u = 0; u < block; ++u) V::store(a.scores + (key + u) * a.stride + row, sum[u]);
+    const bool from_zero = one_chain && a.from_zero, scaled = a.factor != 1;
+    const Float factor = V::set(a.factor);
+    unrolled<block>([&](auto u) HEADROOM_VECTOR_LAMBDA {
+      Float x = sum[u];
+      if (from_zero) x = S::add_own(x, V::set(0));
+      if (scaled) x = S::multiply(x, factor);
+      if (!a.store.identity) x = V::narrow(a.store, x);
+      V::store(a.scores + (key + u) * a.stride + row, x);
+    });
   }
 
   template <bool one_chain, int width>
@@ -137,19 +154,21 @@ struct StageLoopsOf {
     const float* start = a.start + channel * a.start_stride + row;
     float* out = a.sum + channel * a.stride + row;
     Float sum[block];
-    for (int u = 0; u < block; ++u) sum[u] = V::load(start + u * a.start_stride);
+    unrolled<block>([&](auto u)
+                        HEADROOM_VECTOR_LAMBDA { sum[u] = V::load(start + u * a.start_stride); });
     const float *p = a.p + row, *v = a.v + channel;
     const std::int64_t p_step = a.step * a.stride, v_step = a.step * a.v_stride;
     for (std::int64_t j = 0; j < a.terms; ++j, p += p_step, v += v_step) {
       const Float x = V::load(p);
-      for (int u = 0; u < block; ++u) {
+      unrolled<block>([&](auto u) HEADROOM_VECTOR_LAMBDA {
         sum[u] = S::template step<kind>(sum[u], x, V::set(v[u]));
-      }
+      });
     }
-    if (a.join) {
-      for (int u = 0; u < block; ++u) sum[u] = S::add_own(V::load(out + u * a.stride), sum[u]);
-    }
-    for (int u = 0; u < block; ++u) V::store(out + u * a.stride, sum[u]);
+    const bool join = a.join;
+    unrolled<block>([&](auto u) HEADROOM_VECTOR_LAMBDA {
+      if (join) sum[u] = S::add_own(V::load(out + u * a.stride), sum[u]);
+      V::store(out + u * a.stride, sum[u]);
+    });
   }
 
   static void products(const ProductArgs& a) {
@@ -305,17 +324,20 @@ struct LaneLoops {
       const typename V::PowerTable table;
       const ExponentArgs& a = w.exponent;
       const Float factor = V::set(a.factor);
-      for (std::int64_t row = 0; row < a.stride; row += lane_group) {
-        const Float minus_shift = V::negate(V::load(a.shift + row));
-        for (std::int64_t i = row; i < a.keys * a.stride; i += a.stride) {
-          const Float s = V::load(a.scores + i);
+      const std::int64_t stride = a.stride, end = a.keys * stride;
+      const float *scores = a.scores, *shift = a.shift;
+      float *exponentials = a.exponents, *weights = w.weights;
+      for (std::int64_t row = 0; row < stride; row += lane_group) {
+        const Float minus_shift = V::negate(V::load(shift + row));
+        for (std::int64_t i = row; i < end; i += stride) {
+          const Float s = V::load(scores + i);
           const Float x =
               fused ? V::fma(s, factor, minus_shift) : V::add(V::mul(s, factor), minus_shift);
           Float y;
           std::uint32_t mask = V::power(table, x, y);
-          V::store(a.exponents + i, y);
+          V::store(exponentials + i, y);
           if constexpr (p != LaneFormat::fp32) {
-            V::store(w.weights + i, LaneStage<V, p, false>::round(y));
+            V::store(weights + i, LaneStage<V, p, false>::round(y));
           }
           if (__builtin_expect(mask != 0, 0)) {
             float arguments[lane_group];

@@ -5,6 +5,10 @@
 // rounding the exact result gives (S. Boldo, G. Melquiond, IEEE TC 57 (2008)). They require gradual
 // underflow. AVX-512 takes them from results rounded in three directions, the others from doubles:
 // a product of floats is a double, and the error of a sum is known (TwoSum, Knuth).
+//
+// fma_bf16 and fma_fp16 round a b + c once into the narrow format. The FP32 result, rounded to
+// nearest, may be rounded again unless it is a midpoint of the narrow format: rounding is monotone,
+// so no other result crosses one. Midpoints take the way over odd rounding.
 #pragma once
 
 #include <immintrin.h>
@@ -147,6 +151,12 @@ struct LanesPortable {
     return each([&](int i) HEADROOM_VECTOR_LAMBDA {
       return OneFloat::odd_sum(static_cast<double>(a.x[i]) * static_cast<double>(b.x[i]), c.x[i]);
     });
+  }
+  static HEADROOM_VECTOR_INLINE Float fma_bf16(const Float& a, const Float& b, const Float& c) {
+    return to_bf16(odd_fma(a, b, c));
+  }
+  static HEADROOM_VECTOR_INLINE Float fma_fp16(const Float& a, const Float& b, const Float& c) {
+    return to_fp16(odd_fma(a, b, c));
   }
   static HEADROOM_VECTOR_INLINE Float negate(const Float& a) {
     return each([&](int i) HEADROOM_VECTOR_LAMBDA { return -a.x[i]; });
@@ -307,6 +317,23 @@ struct Half256 {
     return join(odd_sum(_mm256_mul_pd(low(a), low(b)), low(c)),
                 odd_sum(_mm256_mul_pd(high(a), high(b)), high(c)));
   }
+  static HEADROOM_VECTOR_INLINE Float fma_bf16(Float a, Float b, Float c) {
+    const __m256i up = _mm256_add_epi32(integer(fma(a, b, c)), all(0x8000));
+    const __m256i tie = _mm256_cmpeq_epi32(_mm256_and_si256(up, all(0xffff)), all(0));
+    if (__builtin_expect(_mm256_testz_si256(tie, tie) == 0, 0)) return to_bf16(odd_fma(a, b, c));
+    return floating(_mm256_and_si256(up, all(0xffff0000U)));
+  }
+  static HEADROOM_VECTOR_INLINE Float fma_fp16(Float a, Float b, Float c) {
+    const Float y = fma(a, b, c);
+    const __m256i magnitude = _mm256_and_si256(integer(y), all(~sign_bit));
+    const __m256i tie = _mm256_cmpeq_epi32(_mm256_and_si256(integer(y), all(0x1fff)), all(0x1000));
+    // subnormal numbers have midpoints of other forms
+    const __m256i tiny =
+        _mm256_and_si256(above(all(0x38800000U), magnitude), above(magnitude, all(0)));
+    const __m256i any = _mm256_or_si256(tie, tiny);
+    if (__builtin_expect(_mm256_testz_si256(any, any) == 0, 0)) return to_fp16(odd_fma(a, b, c));
+    return to_fp16(y);
+  }
   static HEADROOM_VECTOR_INLINE Float negate(Float a) {
     return _mm256_xor_ps(a, _mm256_set1_ps(-0.0F));
   }
@@ -409,6 +436,12 @@ struct Twice {
   static HEADROOM_VECTOR_INLINE Float odd_fma(Float a, Float b, Float c) {
     return {Half::odd_fma(a.lo, b.lo, c.lo), Half::odd_fma(a.hi, b.hi, c.hi)};
   }
+  static HEADROOM_VECTOR_INLINE Float fma_bf16(Float a, Float b, Float c) {
+    return {Half::fma_bf16(a.lo, b.lo, c.lo), Half::fma_bf16(a.hi, b.hi, c.hi)};
+  }
+  static HEADROOM_VECTOR_INLINE Float fma_fp16(Float a, Float b, Float c) {
+    return {Half::fma_fp16(a.lo, b.lo, c.lo), Half::fma_fp16(a.hi, b.hi, c.hi)};
+  }
   static HEADROOM_VECTOR_INLINE Float negate(Float a) {
     return {Half::negate(a.lo), Half::negate(a.hi)};
   }
@@ -496,42 +529,46 @@ struct Lanes512 {
     return odd(_mm512_maskz_fmadd_round_ps(0xffff, a, b, c, down),
                _mm512_maskz_fmadd_round_ps(0xffff, a, b, c, up));
   }
+  // two operations more, but no branch, which ties of short significands make hard to predict
+  static HEADROOM_VECTOR_INLINE Float fma_bf16(Float a, Float b, Float c) {
+    return to_bf16(odd_fma(a, b, c));
+  }
+  static HEADROOM_VECTOR_INLINE Float fma_fp16(Float a, Float b, Float c) {
+    return to_fp16(odd_fma(a, b, c));
+  }
   struct PowerTable {
     __m512 head[2] = {_mm512_loadu_ps(power_head), _mm512_loadu_ps(power_head + 16)};
     __m512 tail[2] = {_mm512_loadu_ps(power_tail), _mm512_loadu_ps(power_tail + 16)};
+    __m512 slope_tail[2] = {_mm512_loadu_ps(power_slope_tail),
+                            _mm512_loadu_ps(power_slope_tail + 16)};
   };
   /// y = RN(2^x), but for the lanes of the answer, which are not settled. x = k + r, k a multiple
-  /// of 1/32: the power of r and the table's entry are pairs of floats, whose sum is rounded once,
-  /// from both ends of its error.
+  /// of 1/32: the power is a pair of floats, sum and rest, which is rounded once, from both ends of
+  /// its error.
   static HEADROOM_VECTOR_INLINE __mmask16 power(const PowerTable& table, Float x, Float& y) {
-    const __mmask16 inside = _mm512_cmp_ps_mask(
-        floating(_mm512_and_epi32(integer(x), all(~sign_bit))), set(125), _CMP_LE_OQ);
-    __mmask16 unsettled = 0, zero = 0;
-    if (__builtin_expect(inside != 0xffff, 0)) {
-      zero = _mm512_cmp_ps_mask(x, set(-151), _CMP_LT_OQ);
-      unsettled = static_cast<__mmask16>(~(inside | zero));
-      x = _mm512_maskz_mov_ps(inside, x);
-    }
+    const __mmask16 outside = _mm512_cmp_ps_mask(
+        floating(_mm512_and_epi32(integer(x), all(~sign_bit))), set(125), _CMP_NLE_UQ);
     const Float magic = set(0x1.8p18F);
     const Float t = add(x, magic), k = sub(t, magic), r = sub(x, k);
-    const Float head = _mm512_permutex2var_ps(table.head[0], integer(t), table.head[1]);
-    const Float tail = _mm512_permutex2var_ps(table.tail[0], integer(t), table.tail[1]);
-    // 2^r - 1 as a + b
-    const Float c1 = set(power_c1), a = mul(r, c1);
-    const Float square = mul(r, r);
+    const auto entry = [&](const __m512(&of)[2]) HEADROOM_VECTOR_LAMBDA {
+      return _mm512_permutex2var_ps(of[0], integer(t), of[1]);
+    };
+    const Float head = entry(table.head);
+    // sum = head + r slope, and what it lacks: the difference is exact (Sterbenz), its error too
+    const Float slope = mul(head, set(power_c1)), sum = fma(r, slope, head), step = sub(sum, head);
+    const Float lost = _mm512_maskz_fmsub_ps(0xffff, r, slope, step);
     const Float q = fma(r, fma(r, set(power_c4), set(power_c3)), set(power_c2));
-    Float b = fma(r, set(power_c1_tail), _mm512_maskz_fmsub_ps(0xffff, r, c1, a));
-    b = fma(square, q, b);
-    // (head + tail) (1 + a + b) as sum + rest, without tail b; the smallest terms first
-    const Float product = mul(head, a), sum = add(head, product);
-    const Float lost =
-        add(_mm512_maskz_fmsub_ps(0xffff, head, a, product), sub(product, sub(sum, head)));
-    const Float rest = fma(head, b, add(lost, fma(tail, a, tail)));
-    const Float low = add(sum, sub(rest, set(power_error))),
-                high = add(sum, add(rest, set(power_error)));
-    unsettled = static_cast<__mmask16>(unsettled | _mm512_cmp_ps_mask(low, high, _CMP_NEQ_UQ));
+    const Float linear = fma(r, entry(table.slope_tail), entry(table.tail));
+    const Float rest = add(lost, fma(mul(head, mul(r, r)), q, linear));
+    // the tail's table is less by the error
+    const Float low = add(sum, rest), high = add(sum, add(rest, set(2 * power_error)));
     y = _mm512_maskz_scalef_ps(0xffff, low, k);
-    if (__builtin_expect(zero != 0, 0)) y = _mm512_mask_mov_ps(y, zero, _mm512_setzero_ps());
+    auto unsettled = static_cast<__mmask16>(outside | _mm512_cmp_ps_mask(low, high, _CMP_NEQ_UQ));
+    if (__builtin_expect(outside != 0, 0)) {
+      const __mmask16 zero = _mm512_cmp_ps_mask(x, set(-151), _CMP_LT_OQ);
+      y = _mm512_mask_mov_ps(y, zero, _mm512_setzero_ps());
+      unsettled = static_cast<__mmask16>(unsettled & ~zero);
+    }
     return unsettled;
   }
   static HEADROOM_VECTOR_INLINE Float negate(Float a) {

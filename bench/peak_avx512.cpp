@@ -1,11 +1,10 @@
 // The FMA-peak limit: independent chains in registers, nothing else.
-#include <immintrin.h>
+#include "bench/peak.h"
 
-#include <cstdint>
+#include <immintrin.h>
 
 namespace headroom::bench {
 
-double fma_chains_avx512(std::int64_t flops);
 double fma_chains_avx512(std::int64_t flops) {
   constexpr int chains = 12;
   __m512d c[chains];
