@@ -86,8 +86,8 @@ std::uint64_t convert(const Format& from, std::uint64_t code, const Format& to,
 ///
 /// Rounding to nearest into the normal range works on the double's own bits: half a unit of the
 /// last kept place (less one bit unless the place is odd) is added and the rest cut off; a carry
-/// into the exponent is the next binade, which is finite below emax. Everything else goes through a
-/// code.
+/// into the exponent is the next binade, which is finite below emax. Everything else but zeros goes
+/// through a code.
 inline double round_to(const Format& format, double value, const ConversionPolicy& policy = {}) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const int exponent = static_cast<int>((bits >> 52) & 0x7ff) - fp64.bias();
@@ -98,6 +98,7 @@ inline double round_to(const Format& format, double value, const ConversionPolic
     const std::uint64_t half = (std::uint64_t{1} << (cut - 1)) - 1 + odd;
     return std::bit_cast<double>((bits + half) & (~std::uint64_t{0} << cut));
   }
+  if (value == 0) return value;  // every format has both zeros
   return decode(format, encode(format, value, policy));
 }
 
