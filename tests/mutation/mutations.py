@@ -15,6 +15,8 @@ POLICIES = "tests/unit/certify/certify_policies_test"
 ROWS = "tests/unit/certify/certify_rows_test"
 CASES = "tests/cases/public_gates_test"
 NORMS = "tests/unit/bounds/bounds_norms_test"
+ROW_MAXIMA = "tests/unit/bounds/bounds_row_max_test"
+BALL = "tests/unit/bounds/bounds_enclosing_ball_test"
 SUMS = "tests/unit/bounds/bounds_sums_test"
 INTERVALS = "tests/unit/real/real_interval_test"
 
@@ -71,6 +73,27 @@ mutation("comparison-reversed", "reference/real/interval.h",
          "  return a.lo() > b.hi() ? Tri::no : Tri::unknown;\n",
          "  if (a.hi() <= b.lo()) return Tri::no;\n"
          "  return a.lo() > b.hi() ? Tri::yes : Tri::unknown;\n", INTERVALS)
+
+mutation("box-of-the-last-key", "bounds/row_max/box.cpp",
+         "    hi_[c] = std::max(hi_[c], hi[c]);\n", "    hi_[c] = hi[c];\n", ROW_MAXIMA)
+mutation("box-lower-end", "bounds/row_max/box.cpp",
+         "  return Upper<Log2>::of(factor * dot(up, q, keys.lo(), keys.hi()));\n",
+         "  return Upper<Log2>((factor * dot(up, q, keys.lo(), keys.lo())).hi());\n", ROW_MAXIMA)
+mutation("block-radius-rounded-down", "bounds/row_max/key_blocks.cpp",
+         "  radii_.emplace_back(radius);\n",
+         "  radii_.emplace_back(radius * (1 - 0x1p-51));\n", ROW_MAXIMA)
+mutation("last-block-not-seen", "bounds/row_max/key_blocks.cpp",
+         "(keys.end + size_ - 1) / size_", "keys.end / size_", ROW_MAXIMA)
+mutation("ball-radius-rounded-down", "bounds/row_max/enclosing_ball.cpp",
+         "Upper<Absolute>::of(sqrt(Interval(most)))",
+         "Upper<Absolute>(sqrt(Interval(most * (1 - 0x1p-51))).lo())", BALL)
+mutation("ball-of-its-core-set", "bounds/row_max/enclosing_ball.cpp",
+         "      most = std::max(most, square);\n",
+         "      if (ball.passes == 2 || core.holds(j)) most = std::max(most, square);\n", BALL)
+mutation("least-radius-about-the-wrong-centre", "bounds/row_max/enclosing_ball.cpp",
+         "(spread / total - off).lo();\n", "(spread / total - off * Interval(0.0)).lo();\n", BALL)
+mutation("exact-maximum-of-hidden-keys", "bounds/row_max/exact.cpp",
+         "j < std::min(end, visible.end); ++j", "j < end; ++j", ROW_MAXIMA)
 
 # Policies ----------------------------------------------------------------------------------------
 
