@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,26 @@ class KeyMean {
  private:
   std::vector<double> minus_lower_, upper_;  // of the sums, channel by channel
   std::int64_t count_ = 0;
+};
+
+/// Sums of key rows over any ranges: prefix sums at every 64th key, and the rows between.
+///
+/// **Ensures** for keys in the added boxes: `add` adds enclosures of sum_{begin <= j < end} k_j[c]
+/// to `sum`. Width: that of the prefix sums, at most n 2^-53 relative to sum |k| over all n keys.
+class KeySums {
+ public:
+  /// Reads keys 0 .. keys - 1 once; `key(j, lo, hi)` gives the box of key j, now and in `add`.
+  using KeyRow = std::function<void(std::int64_t j, double* lo, double* hi)>;
+  KeySums(const UpwardRounding& up, std::int64_t keys, std::int64_t channels, KeyRow key);
+  /// Requires: 0 <= begin <= end <= keys, sum of `channels` elements.
+  void add(const UpwardRounding& up, std::int64_t begin, std::int64_t end,
+           std::span<Interval> sum) const;
+
+ private:
+  static constexpr std::int64_t block = 64;
+  std::size_t channels_;
+  KeyRow key_;
+  std::vector<Interval> prefix_;  ///< [keys / block + 1][channels]
 };
 
 }  // namespace headroom

@@ -42,6 +42,33 @@ Json claims_json(const std::vector<Claim>& claims) {
   return j;
 }
 
+/// SHA-256 of an array's bytes, as of a tensor's rows.
+template <typename T>
+std::string digest_of(const std::vector<T>& array) {
+  const Format& words = sizeof(T) == 1 ? e5m2 : fp32;  // of the same width
+  return Matrix(nullptr, reinterpret_cast<const std::byte*>(array.data()), words, 1,
+                static_cast<std::int64_t>(array.size()),
+                static_cast<std::int64_t>(array.size() * sizeof(T)))
+      .sha256();
+}
+
+Json modifiers_json(const ScoreModifiers& m) {
+  Json j = Json::object();
+  if (m.window) j["window"] = {m.window->left, m.window->right};
+  if (!m.query_segments.empty()) {
+    j["segments"] = {{"query_sha256", digest_of(m.query_segments)},
+                     {"key_sha256", digest_of(m.key_segments)}};
+  }
+  if (!m.mask.empty()) j["mask"] = {{"elements", m.mask.size()}, {"sha256", digest_of(m.mask)}};
+  if (m.bias) {
+    j["bias"] = {
+        {"rows", m.bias->rows()}, {"format", m.bias->format().name}, {"sha256", m.bias->sha256()}};
+  }
+  if (m.softcap) j["softcap"] = to_text(*m.softcap);
+  if (m.sink) j["sink"] = hex_float(*m.sink);
+  return j;
+}
+
 Json head_json(const Head& head) {
   Json j;
   j["id"] = head.id;
@@ -57,6 +84,7 @@ Json head_json(const Head& head) {
   j["mask"] = to_text(head.visibility.kind);
   j["length"] = head.visibility.length;
   j["scale"] = head.scale.text();
+  if (!head.modifiers.none()) j["modifiers"] = modifiers_json(head.modifiers);
   j["stored"] = {{"q", head.stored_q.name}, {"k", head.stored_k.name}, {"v", head.stored_v.name}};
   j["cast"] = head.was_cast ? Json("rne") : Json(nullptr);
   j["sha256"] = {{"q", head.stored_rows_q().sha256()},

@@ -12,6 +12,7 @@
 
 #include "bounds/sums.h"
 #include "certify/path_claims.h"
+#include "certify/row_scores.h"
 #include "reference/stabilizer/stabilizer.h"
 
 namespace headroom {
@@ -146,7 +147,11 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   report.radius = scan.radius.hi();
   report.key_norm = scan.key_norm.hi();
 
-  if (const std::vector<std::string> open = simulated_only(kernel); !open.empty()) {
+  std::vector<std::string> open = simulated_only(kernel);
+  for (const std::string& phrase : uncovered_modifiers(head, kernel, operands)) {
+    open.push_back(phrase);
+  }
+  if (!open.empty()) {
     report.verdict = Verdict::undecided;
     report.reason = "no bound covers";
     for (const std::string& key : open) {
@@ -158,7 +163,14 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   }
 
   const PathContext context{up, head, kernel, operands, scan, options};
+  const bool hides_tiles = head.modifiers.hides_keys() || head.modifiers.bias;
   const auto take_online = [&](Verdict if_all_hold) {
+    if (hides_tiles) {
+      report.assumptions.emplace_back(
+          "online.hidden-tiles: online softmax guards a running maximum of -inf, where the first "
+          "tiles of a row are hidden");
+      weaken_status(report);
+    }
     PathResult online = online_path_claims(context);
     report.stabilizer = "online";
     report.rows_evaluated += online.rows_evaluated;

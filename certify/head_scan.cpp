@@ -7,6 +7,7 @@
 #include "bounds/norms.h"
 #include "bounds/score.h"
 #include "bounds/stabilizer.h"
+#include "certify/row_scores.h"
 
 namespace headroom {
 namespace {
@@ -150,6 +151,7 @@ HeadScan scan_head(const UpwardRounding& up, const Head& head, const KernelModel
   }
   scan_keys(up, head, kernel, operands, scan);
   scan_queries(up, head, kernel, operands, scan);
+  if (!head.modifiers.none()) scan_modified_rows(up, head, operands, scan);
   return scan;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,23 @@
 
 namespace headroom {
 
+/// The biases of a row's visible keys, log2 units, upper bounds; 0 without biases.
+struct RowBias {
+  double most = 0;     ///< max_j b_j
+  double near = 0;     ///< max |b_j| over the keys that are not far
+  double largest = 0;  ///< max |b_j|
+};
+
 /// What is known of one query row, over the multiplied operands; log2 units where scores.
 struct RowScan {
   std::int64_t visible = 0;    ///< number of visible keys
   Interval norm{0.0};          ///< ||q~_i||
   Interval kernel_norm{0.0};   ///< the same as the kernel computes it, in any order
-  Interval mean_score{0.0};    ///< zbar: mean of the visible keys' exact scores
+  Interval mean_score{0.0};    ///< zbar: mean of the visible keys' exact scores (row_scores.h)
   Interval centre_score{0.0};  ///< factor <q~_i, a>, a the stored mean (virtual centring)
   double operand_error = 0;    ///< upper bound of |z~ - (z - shift)|: pre-rounding of operands
+  RowBias bias;
+  std::int64_t far_keys = 0;  ///< visible keys of biases far below the row's largest (row_scores.h)
 };
 
 /// Enclosures over one head. Shapes and units as Head; keys counted from 0.
@@ -42,8 +52,9 @@ struct HeadScan {
   double key_difference = 0;    ///< max_j ||k~_j - (k'_j - a)||: rounding of folded, centred keys
   double raw_centred_norm = 0;  ///< max_j ||k'_j - a||
   std::vector<RowScan> rows;
-  std::int64_t most_visible = 0;
+  std::int64_t most_visible = 0;  ///< keys of a row, a sink included
   std::int64_t empty_rows = 0, first_empty_row = -1;
+  std::optional<Interval> softcap, sink;  ///< log2 units, if the head has them
   /// Keys whose P the kernel adds beyond the visible ones (zero-filled padding).
   std::int64_t padding_keys = 0;
 };

@@ -14,6 +14,7 @@
 #include "bounds/stabilizer.h"
 #include "bounds/sums.h"
 #include "certify/row_execution.h"
+#include "certify/row_scores.h"
 
 namespace headroom {
 namespace {
@@ -43,7 +44,14 @@ struct RowInputs {
   double norm = 0;                 ///< upper bound of ||q~||
   Upper<Log2> exponent;            ///< bound of x^ before its rounding
   Lower<Log2> mean_exponent;       ///< zbar - mu - e
+  Lower<Log2> exact_mean;          ///< zbar - mu
   Lower<Log2> padding_mass;        ///< unused unless keys are padded
+  std::int64_t far = 0;            ///< far keys (row_scores.h)
+  /// Upper bound of a far key's exponent, exact or computed: bias.most - b_j is at least far_bits,
+  /// of which rounding in formats of 8 bits takes less than 8.
+  Upper<Log2> far_exponent{-infinity};
+  double bias_reach = 0;  ///< max |b_j|
+  bool sink_may_flush = false;
   Interval mu{0.0};
   double mean_score_lo = 0;
   double score_error = 0;
@@ -146,11 +154,10 @@ class PathBuilder {
 
  private:
   // Row level -------------------------------------------------------------------------------
-  double row_score_error(const RowScan& row) const {
-    return score_error(c_.up, c_.kernel, c_.operands, Upper<Absolute>(row.norm.hi()),
-                       Upper<Absolute>(c_.scan.key_norm.hi()))
-        .value();
+  double row_error(const RowScan& row) const {
+    return row_score_error(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, row).value();
   }
+  void add_sink(RowInputs& in) const;
   RowInputs fixed_inputs(std::int64_t row, const FixedStabilizer& stabilizer) const;
   RowInputs online_inputs(std::int64_t row) const;
   RowInputs worst_of(std::size_t begin, std::size_t end) const;
@@ -195,16 +202,36 @@ RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabi
   in.row = i;
   in.visible = in.least_visible = row.visible;
   in.norm = row.norm.hi();
-  in.score_error = row_score_error(row);
+  in.score_error = row_error(row);
   in.mu = stabilizer.mu(i);
   in.mean_score_lo = row.mean_score.lo();
   in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));
+  if (c_.scan.softcap) {  // a cap raises negative scores
+    const Interval from_mu = Interval(in.score_error) - Interval(in.mu.lo());
+    in.exponent = tighter(max(in.exponent, Upper<Log2>(from_mu.hi())),
+                          Upper<Log2>((*c_.scan.softcap + from_mu).hi()));
+  }
+  if (c_.head.modifiers.bias) in.exponent = in.exponent + Upper<Log2>(row.bias.most);
+  in.far = row.far_keys;
+  if (in.far > 0) in.far_exponent = in.exponent + Upper<Log2>(8 - far_bits);
   if (c_.scan.padding_keys > 0) {  // zero keys have exponent 0 - mu
     in.exponent = max(in.exponent, Upper<Log2>(-in.mu.lo()));
   }
-  in.mean_exponent = Lower<Log2>(
-      (Interval(row.mean_score.lo()) - Interval(in.mu.hi()) - Interval(in.score_error)).lo());
+  in.exact_mean = Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi())).lo());
+  in.mean_exponent = in.exact_mean - Upper<Log2>(in.score_error);
+  in.bias_reach = row.bias.largest;
+  add_sink(in);
   return in;
+}
+
+/// The sink as one more key, of its own exponent. It only adds to l, unless it is flushed.
+void PathBuilder::add_sink(RowInputs& in) const {
+  if (!c_.scan.sink) return;
+  const Interval error(sink_error(c_.scan).value());
+  const Interval exponent = *c_.scan.sink - in.mu + Interval(-error.hi(), error.hi());
+  ++in.visible;
+  in.exponent = max(in.exponent, Upper<Log2>(exponent.hi()));
+  in.sink_may_flush = exponent.lo() < limits_.flush_exponent + 1;
 }
 
 RowInputs PathBuilder::online_inputs(std::int64_t i) const {
@@ -214,11 +241,13 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   in.row = i;
   in.visible = in.least_visible = row.visible;
   in.norm = row.norm.hi();
-  in.score_error = row_score_error(row);
+  in.score_error = row_error(row);
   in.mean_score_lo = row.mean_score.lo();
   const Interval factor = abs(c_.operands.score_factor());
-  const Interval reach =
-      factor * row.norm * c_.scan.key_norm + Interval(in.score_error);  // |z^| at most
+  Interval raw = factor * row.norm * c_.scan.key_norm;
+  if (c_.scan.softcap) raw = min(raw, *c_.scan.softcap);
+  // |z^| at most, far keys included
+  const Interval reach = raw + Interval(in.score_error) + Interval(row.bias.largest);
   // Exponent of the maximum itself: a fused kernel subtracts the rounded product m c from the
   // unrounded s c; a narrower store rounds m.
   const auto half_ulp = [&](const Format& f) {
@@ -256,13 +285,22 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   }
   in.exponent = Upper<Log2>(top);
   // the final m lies within the scores' error of the exact row maximum
-  const Interval most = row.centre_score + Interval((factor * row.norm * c_.scan.radius).hi()) +
-                        Interval(in.score_error) + Interval(residual);
+  Interval largest = row.centre_score + Interval((factor * row.norm * c_.scan.radius).hi());
+  if (c_.scan.softcap) largest = min(max(largest, Interval(0.0)), *c_.scan.softcap);
+  const Interval most =
+      largest + Interval(row.bias.most) + Interval(in.score_error) + Interval(residual);
   in.mu =
       Interval((row.mean_score - Interval(in.score_error) - Interval(residual)).lo(), most.hi());
-  in.mean_exponent = Lower<Log2>(
-      (Interval(row.mean_score.lo()) - Interval(in.mu.hi()) - Interval(in.score_error)).lo());
+  in.exact_mean = Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi())).lo());
+  in.mean_exponent = in.exact_mean - Upper<Log2>(in.score_error);
+  in.bias_reach = row.bias.largest;
   in.padding_mass = Lower<Log2>(-residual);
+  in.far = row.far_keys;
+  if (in.far > 0) {
+    in.far_exponent =
+        Upper<Log2>((Interval(in.mu.hi()) - Interval(in.mu.lo())).hi()) + Upper<Log2>(8 - far_bits);
+  }
+  add_sink(in);
   return in;
 }
 
@@ -277,25 +315,42 @@ RowInputs PathBuilder::worst_of(std::size_t begin, std::size_t end) const {
     worst.norm = std::max(worst.norm, in.norm);
     worst.exponent = max(worst.exponent, in.exponent);
     worst.mean_exponent = min(worst.mean_exponent, in.mean_exponent);
+    worst.exact_mean = min(worst.exact_mean, in.exact_mean);
+    worst.bias_reach = std::max(worst.bias_reach, in.bias_reach);
     worst.padding_mass = min(worst.padding_mass, in.padding_mass);
     worst.mu = hull(worst.mu, in.mu);
     worst.mean_score_lo = std::min(worst.mean_score_lo, in.mean_score_lo);
     worst.score_error = std::max(worst.score_error, in.score_error);
+    worst.far = std::max(worst.far, in.far);
+    worst.far_exponent = max(worst.far_exponent, in.far_exponent);
+    worst.sink_may_flush = worst.sink_may_flush || in.sink_may_flush;
   }
   return worst;
 }
 
 Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_least_l) const {
   const Lower<Log2> margin = in.mean_exponent - Upper<Log2>(limits_.flush_exponent);
-  Upper<Relative> lost = lost_mass(c_.up, margin);
+  // A lost key's computed exponent is below the threshold, and the exact one within the scores'
+  // error of it, or it is far.
+  const double error =
+      c_.scan.sink ? std::max(in.score_error, sink_error(c_.scan).value()) : in.score_error;
+  const Upper<Log2> threshold =
+      max(Upper<Log2>((Interval(limits_.flush_exponent) + Interval(error)).hi()), in.far_exponent);
+  const Lower<Log2> mass = row_mass(c_.up, in.least_visible, in.exact_mean);
+  Upper<Relative> lost = in.far > 0 ? lost_mass_by_count(c_.up, in.visible, threshold, mass)
+                                    : lost_mass(c_.up, margin);
+  if (in.sink_may_flush && in.far == 0) {
+    lost = Upper<Relative>(
+        (Interval(lost.value()) + Interval(lost_mass_by_count(c_.up, 1, threshold, mass).value()))
+            .hi());
+  }
   if (online_ && std::isfinite(log2_least_l)) {
     // Exact weights: a lost key's computed exponent is below the threshold, the maximum's is at
     // least -residual; each may differ from the exact one by the score's error.
     lost = tighter(
         lost,
         lost_mass_by_count(
-            c_.up, in.visible,
-            Upper<Log2>((Interval(limits_.flush_exponent) + Interval(in.score_error)).hi()),
+            c_.up, in.visible, threshold,
             Lower<Log2>((Interval(in.padding_mass.value()) - Interval(in.score_error)).lo())));
     // a rescale can flush what l held: at most 2^L a tile
     lost = Upper<Relative>((Interval(lost.value()) +
@@ -374,6 +429,12 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
       Interval(-infinity, score_range(c_.up, k, c_.operands, Upper<Absolute>(in.norm),
                                       Upper<Absolute>(c_.scan.key_norm.hi()))
                               .value());
+  if (c_.head.modifiers.bias) {  // the sum of score and bias is stored too
+    const Interval reach = abs(c_.operands.score_factor()) * Interval(in.norm) * c_.scan.key_norm +
+                           Interval(in.score_error) + Interval(in.bias_reach);
+    const Interval over = log2(reach) - Interval(log2_max_finite(c_.up, k.score.store).value());
+    facts.score_range = Interval(-infinity, std::max(facts.score_range.hi(), over.hi()));
+  }
   const double x = std::isfinite(in.exponent.value())
                        ? rounded_exponent(Interval(in.exponent.value())).hi()
                        : infinity;
@@ -637,7 +698,7 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
   const bool hides_padding = k.tiles.padding == Padding::masked && visible.length < visible.keys &&
                              visible.length % k.tiles.keys != 0;
   if (!k.score.scale_before_store && !(c_.operands.stored_score_factor() > 0) &&
-      (visible.kind != MaskKind::none || hides_padding)) {
+      (visible.kind != MaskKind::none || hides_padding || c_.head.modifiers.hides_keys())) {
     Claim defined;
     defined.id = "exponent.defined";
     defined.kind = LimitKind::at_most;
@@ -645,6 +706,14 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     defined.limit = 0;
     defined.note = "masked scores are -inf: times a zero or negative scale NaN or +inf";
     add(defined);
+  }
+  if (stabilizer == nullptr && (c_.head.modifiers.hides_keys() || c_.head.modifiers.bias)) {
+    Claim guarded;
+    guarded.id = "exponent.defined";
+    guarded.value = Interval(0.0);
+    guarded.status = ClaimStatus::assumed;
+    guarded.note = "a running maximum of -inf, where the first tiles are hidden, is guarded";
+    add(guarded);
   }
   if (stabilizer != nullptr) {
     Claim stored;
@@ -738,21 +807,26 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   lse.note = "error of LSE2, log2 units";
   for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
     OutputErrorInputs in;
-    double exponent_error = 0, mass = infinity, padded = 0;
+    double exponent_error = 0, mass = infinity, padded = 0, far_share = 0;
     std::int64_t row = inputs_[begin].row;
     for (std::size_t i = begin; i < std::min(begin + block, inputs_.size()); ++i) {
       const RowInputs& r = inputs_[i];
       in.visible = std::max(in.visible, added(r.visible));
       const double reach =
           std::max(std::fabs(r.exponent.value()), std::fabs(limits_.flush_exponent)) + 1;
+      const double e =
+          c_.scan.sink ? std::max(r.score_error, sink_error(c_.scan).value()) : r.score_error;
       const Interval a =
-          Interval(r.score_error) +
+          Interval(e) +
           Interval(std::ldexp(1.0, -c_.kernel.exponent.format.precision)) * Interval(reach);
       exponent_error = std::max(exponent_error, a.hi());
-      double m = row_mass(c_.up, r.visible,
-                          Lower<Log2>((Interval(r.mean_score_lo) - Interval(r.mu.hi())).lo()))
-                     .value();
+      double m = row_mass(c_.up, r.least_visible, r.exact_mean).value();
       if (online_) m = std::max(m, -r.score_error - std::fabs(r.padding_mass.value()));
+      if (r.far > 0) {
+        const Interval share = Interval(static_cast<double>(r.far)) *
+                               exp2(Interval(r.far_exponent.value()) - Interval(m));
+        far_share = std::max(far_share, share.hi());
+      }
       if (m < mass) row = r.row;
       mass = std::min(mass, m);
       if (c_.scan.padding_keys > 0) padded = std::max(padded, padded_share(r));
@@ -764,7 +838,7 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
     in.vmax_abs = c_.scan.v_magnitude;
     in.vmin = c_.scan.v_min;
     in.vmax = c_.scan.v_max;
-    if (c_.scan.padding_keys > 0) {
+    if (c_.scan.padding_keys > 0 || c_.scan.sink) {
       in.vmin = std::min(in.vmin, 0.0);
       in.vmax = std::max(in.vmax, 0.0);
     }
@@ -774,6 +848,15 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
     if (padded > 0) {  // a share of l that belongs to no key
       total = (Interval(total) + Interval(padded) * Interval(c_.scan.v_magnitude)).hi();
       lse_error = (Interval(lse_error) + log2(Interval(1.0) + Interval(padded))).hi();
+    }
+    if (far_share > 0) {
+      // Far keys hold at most this share of the exact l, and twice it of the computed one. Taking
+      // them out moves an average by at most twice max |V| times their share.
+      const bool small = far_share <= 0.125;
+      total = small
+                  ? (Interval(total) + Interval(8 * far_share) * Interval(c_.scan.v_magnitude)).hi()
+                  : infinity;
+      lse_error = small ? (Interval(lse_error) + Interval(4 * far_share)).hi() : infinity;
     }
     if (total > output.value.hi()) {
       output.value = Interval(0.0, total);
@@ -851,16 +934,19 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
   for (const std::size_t i : open) {
     const RowInputs& in = inputs_[i];
     RowFacts facts = bound(in);
-    if (result.rows_evaluated < c_.options.evaluate_rows && in.visible <= scores_left &&
+    const ScoreModifiers& modifiers = c_.head.modifiers;
+    const bool plain = !modifiers.bias && !modifiers.softcap && !modifiers.sink;
+    if (plain && result.rows_evaluated < c_.options.evaluate_rows && in.visible <= scores_left &&
         std::isfinite(in.score_error)) {
       Interval mu = in.mu;
       if (online_) {
         // the row's own maximum, known only once its scores are
-        const RowMaximum most =
-            row_maximum(c_.up, c_.operands, in.row, c_.head.visibility.visible(in.row).begin,
-                        c_.head.visibility.visible(in.row).end);
+        Interval most(-infinity, -infinity);
+        for (const KeyRange& run : visible_runs(c_.head, in.row)) {
+          most = max(most, row_maximum(c_.up, c_.operands, in.row, run.begin, run.end).value);
+        }
         const double slack = (Interval(in.score_error) + Interval(-in.padding_mass.value())).hi();
-        mu = most.value + Interval(-slack, slack);
+        mu = most + Interval(-slack, slack);
       }
       const RowExecution run =
           execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row, mu, in.score_error);

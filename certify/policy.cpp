@@ -11,6 +11,7 @@
 #include "bounds/score.h"
 #include "bounds/stabilizer.h"
 #include "bounds/sums.h"
+#include "certify/row_scores.h"
 #include "reference/input_error.h"
 
 namespace headroom {
@@ -108,9 +109,7 @@ class NormStabilizer : public FixedStabilizer {
     for (std::size_t i = 0; i < scan_.rows.size(); ++i) {
       const RowScan& row = scan_.rows[i];
       if (row.visible == 0) continue;
-      const double e = score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
-                                   Upper<Absolute>(scan_.key_norm.hi()))
-                           .value();
+      const double e = row_score_error(up_, head_, kernel_, operands_, scan_, row).value();
       const Interval value =
           mu(static_cast<std::int64_t>(i)) + Interval(cap()) + Interval(e) - row.mean_score;
       if (value.hi() > worst.hi()) worst_row = static_cast<std::int64_t>(i);
@@ -286,6 +285,9 @@ class Clis final : public NormStabilizer {
       : NormStabilizer(up, head, kernel, operands, scan, joined, eps) {
     cap_ = clis_cap(up, kernel, scan.most_visible + scan.padding_keys,
                     ceil_log2_at_least_one(scan.v_magnitude));
+    // what biases, a softcap's arithmetic and a sink add to a score comes off C
+    const double excess = score_excess(up, head, kernel, operands, scan).value();
+    cap_ -= std::ceil(std::clamp(excess, 0.0, 0x1p20));
     const Format& f = kernel.stabilizer.norm;
     const Interval unit = kernel_norm(up, f, Interval(1.0), operands.channels());
     Interval kappa = Interval((factor_ * scan.radius).hi());

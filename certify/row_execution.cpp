@@ -9,6 +9,7 @@
 #include "bounds/norms.h"
 #include "bounds/output_error.h"
 #include "bounds/sums.h"
+#include "certify/row_scores.h"
 
 namespace headroom {
 namespace {
@@ -99,9 +100,12 @@ Interval plus_minus(double relative) { return Interval(1.0) + Interval(-relative
 RowExecution execute_row(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                          const Operands& operands, const HeadScan& scan, std::int64_t row,
                          const Interval& mu, double score_error) {
-  const KeyRange visible = head.visibility.visible(row);
+  std::vector<std::int64_t> keys;
+  for (const KeyRange& run : visible_runs(head, row)) {
+    for (std::int64_t j = run.begin; j < run.end; ++j) keys.push_back(j);
+  }
   const auto d = static_cast<std::size_t>(head.channels());
-  const auto count = static_cast<std::size_t>(visible.count());
+  const std::size_t count = keys.size();
   std::vector<double> q(d), lo(d), hi(d);
   operands.query_row(row, q.data());
   const Interval& factor = operands.score_factor();
@@ -111,11 +115,11 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   Interval largest(-infinity, -infinity);
   double largest_dot = 0;  // lower bound of max |<q~, k~>|
   for (std::size_t j = 0; j < count; ++j) {
-    operands.key_row(visible.begin + static_cast<std::int64_t>(j), lo.data(), hi.data());
+    operands.key_row(keys[j], lo.data(), hi.data());
     const Interval product = dot(up, q, lo, hi);
     largest_dot = std::max(largest_dot, abs(product).lo());
     z[j] = factor * product;
-    if (z[j].hi() > largest.hi()) result.max_key = visible.begin + static_cast<std::int64_t>(j);
+    if (z[j].hi() > largest.hi()) result.max_key = keys[j];
     largest = max(largest, z[j]);
   }
   const Interval terms = norm(up, q) * scan.key_norm;
@@ -205,7 +209,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     }
     denominator += term;
 
-    head.v.load_row(visible.begin + static_cast<std::int64_t>(j), v.data());
+    head.v.load_row(keys[j], v.data());
     for (std::size_t c = 0; c < channels; ++c) {
       const Interval product = p * Interval(v[c]);
       const Interval magnitude = abs(product);
@@ -225,7 +229,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   const Interval share_lost = lost / mass;
   result.lost = {std::max(0.0, share_lost.lo()), std::min(1.0, share_lost.hi())};
 
-  const std::int64_t added = visible.count() + scan.padding_keys;
+  const std::int64_t added = static_cast<std::int64_t>(count) + scan.padding_keys;
   const double l_error = accumulation_error(up, kernel.denominator, added).value();
   denominator = l_error < 1 ? denominator * plus_minus(l_error)
                             : Interval(0.0, denominator.hi() > 0 ? infinity : 0.0);

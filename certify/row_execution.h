@@ -24,8 +24,9 @@ struct RowExecution {
   Interval product_flush{0.0};
 };
 
-/// Requires: at least one visible key. `score_error` bounds |z^ - z~| of the row's keys, log2
-/// units (bounds/score.h). Cost: visible * (d + dv) interval operations, 2 exp2 a key.
+/// Requires: at least one visible key; no bias, softcap or sink. `score_error` bounds |z^ - z~| of
+/// the row's keys, log2 units (bounds/score.h). Cost: visible * (d + dv) interval operations, 2
+/// exp2 a key.
 RowExecution execute_row(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                          const Operands& operands, const HeadScan& scan, std::int64_t row,
                          const Interval& mu, double score_error);

@@ -16,6 +16,7 @@
 #include "certify/certify.h"
 #include "cli/commands.h"
 #include "cli/head_options.h"
+#include "cli/problem_options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "reference/head/load.h"
@@ -30,6 +31,7 @@ struct CertifyArguments {
   std::vector<std::string> files;
   std::string kernel, policy = "clis", eps = "2^-10", max_error, certificates;
   HeadOptions heads;
+  ProblemOptions problem;
   std::int64_t evaluate_rows = 64;
   int threads = 0;
   bool json = false, accept_fallback = false, claims = false;
@@ -100,6 +102,17 @@ const Claim* find_claim(const HeadReport& report, std::string_view id) {
   return nullptr;
 }
 
+std::string modifiers_text(const ScoreModifiers& m) {
+  std::string text;
+  if (m.window) text += fmt::format(", window {},{}", m.window->left, m.window->right);
+  if (!m.query_segments.empty()) text += ", segments";
+  if (!m.mask.empty()) text += ", a mask tensor";
+  if (m.bias) text += ", a bias";
+  if (m.softcap) text += fmt::format(", softcap {}", to_text(*m.softcap));
+  if (m.sink) text += fmt::format(", sink {}", number_text(*m.sink));
+  return text;
+}
+
 void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& reports) {
   const bool colour = colour_wanted(stdout);
   Table table({{"head"},
@@ -131,8 +144,8 @@ void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& 
   std::map<std::string, std::size_t> settings;
   for (const Head& head : heads) {
     ++settings[fmt::format(
-        "scale {} ({}), mask {} ({}){}", scale_text(head.scale), head.scale_source,
-        to_text(head.visibility.kind), head.mask_source,
+        "scale {} ({}), mask {} ({}){}{}", scale_text(head.scale), head.scale_source,
+        to_text(head.visibility.kind), head.mask_source, modifiers_text(head.modifiers),
         head.was_cast ? fmt::format(", cast to {} (rne)", head.q.format().name) : "")];
   }
   std::fputs("\n", stdout);
@@ -307,7 +320,13 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
         oneapi::tbb::global_control::max_allowed_parallelism,
         static_cast<std::size_t>(arguments.threads));
   }
-  const std::vector<Head> heads = load_all(arguments.files, load);
+  std::vector<Head> heads = load_all(arguments.files, load);
+  const bool three_files = ends_with(arguments.files[0], ".npy");
+  for (Head& head : heads) {
+    apply_problem_options(arguments.problem, head, !three_files, head.modifiers);
+    head.modifiers.validate(head.visibility, printable(head.id));
+    head.warnings = warnings_of(arguments.problem, head);
+  }
   if (!arguments.certificates.empty()) refuse_equal_ids(heads);
   std::vector<HeadReport> reports;
   {
@@ -379,6 +398,7 @@ void add_certify(CLI::App& app, int& exit_code) {
   command->add_option("--max-error", arguments->max_error,
                       "Limit of output.error, absolute (default: reported only)");
   add_head_options(*command, arguments->heads);
+  add_problem_options(*command, arguments->problem);
   command
       ->add_option("--certificates", arguments->certificates,
                    "Write one certificate a head into this folder")

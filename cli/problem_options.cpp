@@ -191,13 +191,13 @@ void add_problem_options(CLI::App& command, ProblemOptions& options) {
 }
 
 void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_file,
-                           AttentionProblem& p) {
+                           ScoreModifiers& p) {
   if (!a.window.empty()) p.window = window_of(a.window);
   if (!a.segments.empty() || !a.key_segments.empty()) {
-    p.query_segments = segment_ids("--segments", a.segments, p.queries());
+    p.query_segments = segment_ids("--segments", a.segments, head.queries());
     p.key_segments = a.key_segments.empty()
-                         ? segment_ids("--segments", a.segments, p.keys())
-                         : segment_ids("--key-segments", a.key_segments, p.keys());
+                         ? segment_ids("--segments", a.segments, head.keys())
+                         : segment_ids("--key-segments", a.key_segments, head.keys());
   }
   if (!a.softcap.empty()) {
     try {
@@ -213,8 +213,8 @@ void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_f
   if (!file && (!a.bias.empty() || !a.mask_tensor.empty())) {
     throw InputError("--bias, --mask-tensor: tensors are read from a .safetensors or .npz file");
   }
-  if (!a.bias.empty()) p.bias = head_matrix(file, head, a.bias, p.keys(), "F32, F16 or BF16");
-  if (!a.mask_tensor.empty()) p.mask = mask_of(file, head, a.mask_tensor, p.keys());
+  if (!a.bias.empty()) p.bias = head_matrix(file, head, a.bias, head.keys(), "F32, F16 or BF16");
+  if (!a.mask_tensor.empty()) p.mask = mask_of(file, head, a.mask_tensor, head.keys());
   if (!a.sink.empty()) p.sink = sink_of(file, head, a.sink);
 }
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "reference/evaluate/ladder/problem.h"
 #include "reference/head/load.h"
+#include "reference/head/score_modifiers.h"
 
 namespace headroom::cli {
 
@@ -21,10 +21,11 @@ struct ProblemOptions {
 /// must outlive the parse.
 void add_problem_options(CLI::App& command, ProblemOptions& options);
 
-/// Puts the options of `head` into a problem made of it. Tensors are read from the head's file;
-/// `one_file`: it is one .safetensors file. Throws InputError for what does not fit.
+/// Puts the options into the modifiers of `head`, or of a problem made of it. Tensors are read from
+/// the head's file; `one_file`: it is one .safetensors file. Throws InputError for what does not
+/// fit.
 void apply_problem_options(const ProblemOptions& options, const Head& head, bool one_file,
-                           AttentionProblem& problem);
+                           ScoreModifiers& modifiers);
 
 /// What the loader warns of, less the tensors that the options read.
 std::vector<std::string> warnings_of(const ProblemOptions& options, const Head& head);

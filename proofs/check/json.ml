@@ -124,6 +124,7 @@ let member path key = function
      | Some v -> v
      | None -> raise (Error (Printf.sprintf "%s.%s: found nothing" path key)))
   | _ -> raise (Error (Printf.sprintf "%s: expected an object" path))
+let has key = function Object members -> List.mem_assoc key members | _ -> false
 let text path key v = match member path key v with
   | String s -> s
   | _ -> raise (Error (Printf.sprintf "%s.%s: expected a string" path key))

@@ -71,6 +71,7 @@ let certificate text =
     if policy <> "clis" then raise (Model.Not_covered ("policy " ^ policy));
     if verdict <> "certified" then raise (Model.Not_covered ("verdict " ^ verdict));
     check_claims v;
+    if Json.has "modifiers" head then raise (Model.Not_covered "head.modifiers");
     let gate = Json.member "" "gate" v in
     let stored = Json.member "head" "stored" head and sha = Json.member "head" "sha256" head in
     let three o path = Json.text path "q" o, Json.text path "k" o, Json.text path "v" o in

@@ -9,6 +9,7 @@
 
 #include "reference/head/matrix.h"
 #include "reference/head/scale.h"
+#include "reference/head/score_modifiers.h"
 #include "reference/head/visibility.h"
 
 namespace headroom {
@@ -38,6 +39,7 @@ struct Head {
   std::string scale_source;  ///< "option", "metadata", "sidecar" or "default"
   Visibility visibility;
   std::string mask_source;  ///< as scale_source
+  ScoreModifiers modifiers;
 
   /// What is legal but looks wrong, one line each: an implausible scale, values that overflowed in
   /// a cast, tensors beside this head that nothing reads. A verdict does not depend on them.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "certify/certify.h"
+#include "certify/row_scores.h"
 #include "reference/evaluate/ladder/ladder.h"
 #include "reference/evaluate/simulate/head_arithmetic.h"
 #include "reference/evaluate/simulate/simulate.h"
@@ -145,7 +146,7 @@ std::vector<ClaimUse> check_claims(const HeadReport& report, const KernelModel& 
       uses[what].share = std::max(uses[what].share, share);
       if (!(share <= 1 + 1e-9)) fail(uses[what].claim, share, 1);
     };
-    if (head.visibility.visible(row).count() == 0) continue;
+    if (visible_runs(head, row).empty()) continue;
     const double l = run.denominator[r];
     const bool usable = l > 0 && std::isfinite(l);
     if (!usable) fail("l is " + std::to_string(l), l, 0);

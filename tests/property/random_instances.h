@@ -141,6 +141,61 @@ inline double random_normal(Random& g) {
   return std::sqrt(-2 * std::log(1 - uniform(g))) * std::cos(6.283185307179586 * uniform(g));
 }
 
+/// Windows, segments, masks, biases, softcaps and sinks, some or all of them.
+inline void add_modifiers(Random& g, Head& head) {
+  ScoreModifiers& m = head.modifiers;
+  const std::int64_t queries = head.queries(), keys = head.keys();
+  const auto up_to = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(below(g, static_cast<std::size_t>(n)));
+  };
+  const auto all = [&](std::int64_t rows) { return static_cast<std::size_t>(rows * keys); };
+  if (chance(g, 0.3)) m.window = Window{up_to(keys + 2) - 1, up_to(keys + 2) - 1};
+  if (chance(g, 0.2)) {
+    const std::int64_t segments = 1 + up_to(4);
+    const bool packed = chance(g, 0.6);
+    const auto ids = [&](std::int64_t n) {
+      std::vector<std::int32_t> result;
+      for (std::int64_t i = 0; i < n; ++i) {
+        result.push_back(static_cast<std::int32_t>(packed ? i * segments / n : up_to(segments)));
+      }
+      return result;
+    };
+    m.query_segments = ids(queries);
+    m.key_segments = ids(keys);
+  }
+  if (chance(g, 0.2)) {
+    const double density = pick(g, std::vector<double>{0.05, 0.5, 0.95});
+    m.mask.resize(all(chance(g, 0.3) ? 1 : queries));
+    for (std::uint8_t& one : m.mask) one = chance(g, density) ? 1 : 0;
+  }
+  if (chance(g, 0.4)) {
+    const std::int64_t rows = chance(g, 0.4) ? 1 : queries;
+    std::vector<double> bias(all(rows));
+    const std::size_t kind = below(g, 6);
+    const double slope = std::exp2(-8 * uniform(g)), spread = std::exp2(12 * uniform(g) - 6);
+    const double hidden = pick(g, std::vector<double>{-HUGE_VAL, -0x1.fffffep127, -1e4, -100, -60});
+    for (std::size_t i = 0; i < bias.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i) / keys,
+                 key = static_cast<std::int64_t>(i) % keys;
+      bias[i] = kind == 0   ? -slope * static_cast<double>(std::abs(row - key))
+                : kind == 1 ? spread * random_normal(g)
+                : kind == 2 ? (chance(g, 0.5) ? hidden : 0)
+                : kind == 3 ? (chance(g, 0.1) ? 0 : hidden)
+                : kind == 4 ? -spread
+                            : (key % 7 == 0 ? spread : -spread);
+    }
+    const Format& format = chance(g, 0.5) ? fp32 : bf16;
+    for (double& b : bias) b = round_to(format, b);
+    m.bias = Matrix::from_values(format, rows, keys, bias);
+  }
+  if (chance(g, 0.2)) {
+    m.softcap = parse_exact_number(pick(g, std::vector<std::string>{"1", "5", "30", "50", "1/3"}));
+  }
+  if (chance(g, 0.3)) {
+    m.sink = pick(g, std::vector<double>{-1e30, -100, -60, -5, 0, 3, 30, 100, 1e5});
+  }
+}
+
 /// A head aimed at thresholds: scores near the gates and the flush limits. `many_rows`: that many
 /// query rows instead of a few.
 inline Head random_head(Random& g, const KernelModel& kernel, std::size_t many_rows = 0) {

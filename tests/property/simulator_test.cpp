@@ -2,10 +2,10 @@
 // many rows, every order and every answer of the units that a model allows. Independent of
 // verdicts_test: another implementation, real loop stabilizers, exact values from the ladder.
 //
-// usage: simulator_test [--vector] ROWS [first seed [more seeds...]]: heads until so many rows were
-// checked; --vector: heads of 1024 rows and orders that the vector implementation covers.
-// Prints violations and the tightest margins; exit status 1 if there is a violation.
-// VERBOSE=1 adds kernels and claims.
+// usage: simulator_test [--vector | --modified] ROWS [first seed [more seeds...]]: heads until so
+// many rows were checked; --modified: all with windows, biases and the like; --vector: heads of
+// 1024 rows and orders that the vector implementation covers. Prints violations and the tightest
+// margins; exit status 1 if there is a violation. VERBOSE=1 adds kernels and claims.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -33,7 +33,7 @@ struct Margin {
 
 class Run {
  public:
-  static bool vector_only;
+  static bool vector_only, modified_only;
   static long rows, violations, vectorised;
   static std::map<std::string, long> counts;
   static std::map<std::string, Margin> margins;
@@ -60,13 +60,15 @@ class Run {
     }
     head_ = random_head(g_, kernel_, vector_only ? 1024 : 64);
     if (!vector_only && chance(g_, 0.5)) aim_at_tiles();
+    if (modified_only) add_modifiers(g_, head_);
     CertifyOptions options;
     options.policy =
         pick(g_, std::vector<Policy>{Policy::clis, Policy::clis, Policy::clis_alg1, Policy::fixed_m,
                                      Policy::fixed_m_n, Policy::online});
     options.eps = pick(g_, std::vector<double>{0x1p-10, 0x1p-10, 0x1p-4, 0x1p-20, 0.5});
     const HeadReport report = certify_head(head_, kernel_, options);
-    ++counts[std::string(to_text(options.policy)) + " " + std::string(to_text(report.verdict))];
+    ++counts[std::string(to_text(options.policy)) + " " + std::string(to_text(report.verdict)) +
+             (head_.modifiers.none() ? "" : ", modified")];
     if (report.verdict != Verdict::certified && report.verdict != Verdict::fallback) return;
     const AttentionProblem stored(head_);
     std::optional<AttentionProblem> multiplied;
@@ -145,7 +147,7 @@ class Run {
              const std::string& loop) {
     loop_ = loop;
     for (std::int64_t i = 0; i < head_.queries(); ++i) {
-      rows += head_.visibility.visible(i).count() > 0 ? 1 : 0;
+      rows += visible_runs(head_, i).empty() ? 0 : 1;
     }
     const auto violation = [&](const ClaimViolation& found) {
       if (violations > 0 && std::getenv("VERBOSE") != nullptr) return;
@@ -193,7 +195,7 @@ class Run {
   std::int64_t row_ = -1;
 };
 
-bool Run::vector_only = false;
+bool Run::vector_only = false, Run::modified_only = false;
 long Run::rows = 0, Run::violations = 0, Run::vectorised = 0;
 std::map<std::string, long> Run::counts;
 std::map<std::string, Margin> Run::margins;
@@ -205,6 +207,11 @@ int main(int argc, char** argv) {
   using headroom::simulation::Run;
   if (argc > 1 && std::string(argv[1]) == "--vector") {
     Run::vector_only = true;
+    --argc;
+    ++argv;
+  }
+  if (argc > 1 && std::string(argv[1]) == "--modified") {
+    Run::modified_only = true;
     --argc;
     ++argv;
   }
