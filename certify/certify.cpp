@@ -163,6 +163,11 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   }
 
   const PathContext context{up, head, kernel, operands, scan, options};
+  if (head.modifiers.softcap) {
+    report.assumptions.emplace_back(
+        "softcap.tanh: the softcap's tanh is correctly rounded in FP32 (tanh.approx is not)");
+    weaken_status(report);
+  }
   const bool hides_tiles = head.modifiers.hides_keys() || head.modifiers.bias;
   const auto take_online = [&](Verdict if_all_hold) {
     if (hides_tiles) {

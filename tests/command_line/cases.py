@@ -109,6 +109,24 @@ certify("undecided", [TOY, "--kernel", "hopper", "--cast", "rne", "--max-error",
         has=["2 undecided", "output.error", "cast to bf16 (rne)"])
 certify("max-error", [TOY, "--kernel", "hopper", "--cast", "rne", "--max-error", "1/8"], 0,
         has=["2 certified"])
+# what enters the softmax besides Q, K, V
+certify("window", [ROPE, "--kernel", "hopper", "--window", "64,0", "--sink", "3/2"], 0,
+        has=["4 certified", "window 64,0, sink 1.5: 4 heads"])
+certify("segments", [ROPE, "--kernel", "hopper", "--segments", "1000,24", "--json"], 0,
+        json=lambda value: all(len(head["head"]["modifiers"]["segments"]["key_sha256"]) == 64
+                               for head in value["heads"]))
+certify("plain-head-has-no-modifiers", [ROPE, "--kernel", "hopper", "--json"], 0,
+        json=lambda value: all("modifiers" not in head["head"] for head in value["heads"]))
+certify("softcap", [ROPE, "--kernel", "hopper", "--softcap", "50"], 0,
+        has=["4 certified", "softcap 50: 4 heads", "softcap.tanh"])
+certify("softcap-centred", [ROPE, "--kernel", "tpu7x", "--softcap", "50"], 3,
+        has=["undecided: no bound covers a softcap beside centred keys"])
+certify("softcap-negative", [ROPE, "--kernel", "hopper", "--softcap", "-3"], 2,
+        err=r"layer1\.0: softcap -3, expected > 0")
+certify("bias-missing", [ROPE, "--kernel", "hopper", "--bias", "nothere"], 2,
+        err=r"tensor layer1\.nothere: not found")
+certify("segments-too-short", [ROPE, "--kernel", "hopper", "--segments", "100,156"], 2,
+        err=r"--segments: lengths '100,156' add to 256, expected 1024")
 # the worst verdict decides: heads of different files
 certify("several-files", [ROPE, "examples/heads/one_sided_gate_bf16.safetensors", "--kernel",
                           "examples/kernels/one-sided.toml", "--scale-log2", "1", "--policy",

@@ -197,3 +197,17 @@ mutation("saturated-mass-kept", "certify/row_execution.cpp",
 mutation("flush-threshold-without-rounding", "certify/row_execution.cpp",
          "  const double slack = ftz ? std::ldexp(1.0, 2 - format.precision) : 1.0;\n",
          "  const double slack = 0;\n  (void)ftz;\n", ROWS)
+
+# Masks, biases, softcaps, sinks -------------------------------------------------------------------
+
+MODIFIERS = "tests/unit/certify/certify_modifiers_test"
+mutation("softcap-mean-of-scores", "certify/row_scores.cpp",
+         "    if (scan.softcap) {\n      const Interval reach = reach_of",
+         "    if (scan.softcap && count == 0) {\n      const Interval reach = reach_of", MODIFIERS)
+mutation("far-keys-in-the-mass", "certify/row_scores.cpp",
+         "    if (near < count) {\n", "    if (near < count && count < 0) {\n", MODIFIERS)
+mutation("hidden-keys-in-the-mean", "certify/row_scores.cpp",
+         "    if (!m.visible(head.visibility, row, j)) continue;\n",
+         "    if (m.bias && !m.visible(head.visibility, row, j)) continue;\n", MODIFIERS)
+mutation("cap-ignores-sink", "certify/row_scores.cpp",
+         "  if (scan.sink) most =", "  if (scan.sink && most < 0) most =", MODIFIERS)
