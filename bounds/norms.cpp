@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <vector>
 
 namespace headroom {
 namespace {
@@ -75,6 +76,11 @@ Interval norm(const UpwardRounding&, std::span<const double> lo, std::span<const
     minus_lower = minus_lower + least * hidden(-least);
   }
   return root(minus_lower, upper);
+}
+
+Interval norm(const UpwardRounding& up, std::span<const Interval> a) {
+  const std::vector<double> origin(a.size());
+  return distance(up, origin, origin, a);
 }
 
 Interval distance(const UpwardRounding&, std::span<const double> lo, std::span<const double> hi,

@@ -16,6 +16,9 @@ Interval norm(const UpwardRounding& up, std::span<const double> x);
 /// ||x||_2 for x anywhere in the box [lo, hi].
 Interval norm(const UpwardRounding& up, std::span<const double> lo, std::span<const double> hi);
 
+/// ||a||_2 for a in the enclosures `a`, channel by channel independent.
+Interval norm(const UpwardRounding& up, std::span<const Interval> a);
+
 /// ||x - a||_2 for x in [lo, hi] and a in the enclosures `a` (channel by channel independent).
 Interval distance(const UpwardRounding& up, std::span<const double> lo, std::span<const double> hi,
                   std::span<const Interval> a);

@@ -93,6 +93,29 @@ Json head_json(const Head& head) {
   return j;
 }
 
+Json bounds_json(const BoundsReport& bounds) {
+  Json j;
+  j["rows"] = bounds.rows;
+  j["evaluated"] = bounds.evaluated.size();
+  if (bounds.evaluated.empty()) return j;
+  j["largest"] = interval_json(bounds.largest);
+  j["row"] = bounds.row;
+  j["key"] = bounds.key;
+  for (const BoundSlack& slack : bounds.slack) {
+    j["slack"][std::string(to_text(slack.bound))] = {{"median", hex_float(slack.median)},
+                                                     {"largest", hex_float(slack.largest)},
+                                                     {"row", slack.row}};
+  }
+  j["radius"] = hex_float(bounds.radius);
+  j["ball_radius"] = hex_float(bounds.ball_radius);
+  j["least_radius"] = hex_float(bounds.least_radius);
+  j["passes"] = bounds.passes;
+  j["block"] = bounds.block;
+  j["kappa"] = hex_float(bounds.kappa);
+  j["ball_kappa"] = hex_float(bounds.ball_kappa);
+  return j;
+}
+
 }  // namespace
 
 std::string hex_float(double value) {
@@ -145,6 +168,7 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   values["most_visible"] = report.scanned ? Json(report.most_visible) : Json(nullptr);
   values["rows_evaluated"] = report.rows_evaluated;
   values["rows_undecided"] = report.rows_undecided;
+  if (report.bounds) j["bounds"] = bounds_json(*report.bounds);
   j["path"] = report.stabilizer;
   j["claims"] = claims_json(report.claims);
   j["refused"] = claims_json(report.fixed_claims);

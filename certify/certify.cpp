@@ -162,7 +162,12 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
     return report;
   }
 
-  const PathContext context{up, head, kernel, operands, scan, options};
+  KeyGeometry geometry(up, head, operands, scan);
+  if (options.exact_rows) {
+    report.bounds =
+        score_bounds_report(up, head, kernel, operands, scan, geometry, *options.exact_rows);
+  }
+  const PathContext context{up, head, kernel, operands, scan, options, geometry};
   if (head.modifiers.softcap) {
     report.assumptions.emplace_back(
         "softcap.tanh: the softcap's tanh is correctly rounded in FP32 (tanh.approx is not)");
@@ -221,8 +226,10 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   // bounds alone hold every claim, so nothing needs exact evaluation there.
   CertifyOptions bounds_only = options;
   bounds_only.evaluate_rows = 0;
+  bounds_only.tighter_bounds = false;
   const bool sound = options.policy == Policy::clis;
-  const PathContext fixed_context{up, head, kernel, operands, scan, sound ? bounds_only : options};
+  const PathContext fixed_context{
+      up, head, kernel, operands, scan, sound ? bounds_only : options, geometry};
   if (!sound && gate.accepts == Tri::no) {
     take_online(Verdict::fallback);
     return report;

@@ -9,6 +9,7 @@
 
 #include "certify/claim.h"
 #include "certify/policy.h"
+#include "certify/row_bounds.h"
 #include "reference/head/head.h"
 #include "reference/model/kernel_model.h"
 
@@ -24,6 +25,11 @@ struct CertifyOptions {
   std::int64_t evaluate_rows = 64;
   /// Exactly evaluated scores at most, a head.
   std::int64_t evaluate_scores = std::int64_t{1} << 22;
+  /// Where more rows stay open than are evaluated exactly, they are bounded by the box and the balls
+  /// of their keys first. `clis` does without on its fixed path: kappa is its bound.
+  bool tighter_bounds = true;
+  /// Report each bound of these rows' scores with its slack (HeadReport::bounds).
+  std::optional<ExactRows> exact_rows;
 };
 
 /// What was found for one head.
@@ -59,6 +65,8 @@ struct HeadReport {
   std::int64_t keys = 0, queries = 0, channels = 0, value_channels = 0;
   std::int64_t most_visible = 0, rows_evaluated = 0, rows_undecided = 0;
   double v_magnitude = 0, query_norm = 0, radius = 0, key_norm = 0;
+  /// If asked for, and scanned.
+  std::optional<BoundsReport> bounds;
 };
 
 /// One report a head, in order. Heads are independent but for gates whose unit is head over batch.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "bounds/exp2_unit.h"
 #include "bounds/lost_mass.h"
@@ -158,8 +159,24 @@ class PathBuilder {
     return row_score_error(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, row).value();
   }
   void add_sink(RowInputs& in) const;
-  RowInputs fixed_inputs(std::int64_t row, const FixedStabilizer& stabilizer) const;
-  RowInputs online_inputs(std::int64_t row) const;
+  /// Upper bound of the row's capped and biased scores, `product` one of factor <q~, k~>.
+  Upper<Log2> modified(Upper<Log2> product, const RowScan& row) const {
+    if (c_.scan.softcap) {
+      product = tighter(max(product, Upper<Log2>(0)), Upper<Log2>(c_.scan.softcap->hi()));
+    }
+    return product + Upper<Log2>(row.bias.most);
+  }
+  // `largest` bounds factor <q~, k~> of the row's visible keys, besides Cauchy-Schwarz.
+  RowInputs fixed_inputs(std::int64_t row, const FixedStabilizer& stabilizer,
+                         Upper<Log2> largest = {}) const;
+  RowInputs online_inputs(std::int64_t row, Upper<Log2> largest = {}) const;
+  RowInputs inputs_of(std::int64_t row, const FixedStabilizer* stabilizer,
+                      Upper<Log2> largest = {}) const {
+    return stabilizer != nullptr ? fixed_inputs(row, *stabilizer, largest)
+                                 : online_inputs(row, largest);
+  }
+  void try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst,
+                          const FixedStabilizer* stabilizer);
   RowInputs worst_of(std::size_t begin, std::size_t end) const;
   RowFacts bound(const RowInputs& in) const;
   double padded_share(const RowInputs& in) const;
@@ -196,7 +213,8 @@ class PathBuilder {
   std::vector<RowInputs> inputs_;
 };
 
-RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabilizer) const {
+RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabilizer,
+                                    Upper<Log2> largest) const {
   const RowScan& row = c_.scan.rows[static_cast<std::size_t>(i)];
   RowInputs in;
   in.row = i;
@@ -212,6 +230,8 @@ RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabi
                           Upper<Log2>((*c_.scan.softcap + from_mu).hi()));
   }
   if (c_.head.modifiers.bias) in.exponent = in.exponent + Upper<Log2>(row.bias.most);
+  in.exponent = tighter(  // z^ - mu, z^ at most e above the largest score
+      in.exponent, modified(largest, row) + Upper<Log2>(in.score_error) - Lower<Log2>(in.mu.lo()));
   in.far = row.far_keys;
   if (in.far > 0) in.far_exponent = in.exponent + Upper<Log2>(8 - far_bits);
   if (c_.scan.padding_keys > 0) {  // zero keys have exponent 0 - mu
@@ -234,7 +254,7 @@ void PathBuilder::add_sink(RowInputs& in) const {
   in.sink_may_flush = exponent.lo() < limits_.flush_exponent + 1;
 }
 
-RowInputs PathBuilder::online_inputs(std::int64_t i) const {
+RowInputs PathBuilder::online_inputs(std::int64_t i, Upper<Log2> largest) const {
   const RowScan& row = c_.scan.rows[static_cast<std::size_t>(i)];
   const KernelModel& k = c_.kernel;
   RowInputs in;
@@ -285,10 +305,11 @@ RowInputs PathBuilder::online_inputs(std::int64_t i) const {
   }
   in.exponent = Upper<Log2>(top);
   // the final m lies within the scores' error of the exact row maximum
-  Interval largest = row.centre_score + Interval((factor * row.norm * c_.scan.radius).hi());
-  if (c_.scan.softcap) largest = min(max(largest, Interval(0.0)), *c_.scan.softcap);
+  const Upper<Log2> bound = tighter(
+      largest,
+      Upper<Log2>::of(row.centre_score + Interval((factor * row.norm * c_.scan.radius).hi())));
   const Interval most =
-      largest + Interval(row.bias.most) + Interval(in.score_error) + Interval(residual);
+      Interval(modified(bound, row).value()) + Interval(in.score_error) + Interval(residual);
   in.mu =
       Interval((row.mean_score - Interval(in.score_error) - Interval(residual)).lo(), most.hi());
   in.exact_mean = Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi())).lo());
@@ -896,13 +917,44 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   claims.push_back(output_range);
 }
 
+/// More open rows than are evaluated exactly are bounded once more, by the ball and the box of the
+/// keys, then by the balls of their blocks; those that are decided then are dropped.
+void PathBuilder::try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst,
+                                     const FixedStabilizer* stabilizer) {
+  std::int64_t scores = 0;
+  for (const std::size_t i : open) scores += inputs_[i].visible;
+  const bool all_in_reach = std::cmp_less_equal(open.size(), c_.options.evaluate_rows) &&
+                            scores <= c_.options.evaluate_scores;
+  if (!c_.options.tighter_bounds || all_in_reach) return;
+  KeyGeometry& keys = c_.geometry;
+  std::int64_t balls_left = c_.options.evaluate_scores;  // each costs about as much as a score
+  const auto is_decided = [&](std::size_t i) {
+    const std::int64_t row = inputs_[i].row;
+    Upper<Log2> largest = keys.ball_or_box(row);
+    inputs_[i] = inputs_of(row, stabilizer, largest);
+    RowFacts facts = bound(inputs_[i]);
+    const std::int64_t balls =
+        (inputs_[i].visible + keys.blocks().size() - 1) / keys.blocks().size();
+    if (!decided(facts) && balls <= balls_left) {
+      balls_left -= balls;
+      largest = tighter(largest, keys.block_balls(row));
+      inputs_[i] = inputs_of(row, stabilizer, largest);
+      facts = bound(inputs_[i]);
+    }
+    if (!decided(facts)) return false;
+    merge(worst, row_claims(facts, inputs_[i]));
+    return true;
+  };
+  std::erase_if(open, is_decided);
+}
+
 PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
   PathResult result;
   const auto rows = static_cast<std::int64_t>(c_.scan.rows.size());
   inputs_.reserve(static_cast<std::size_t>(rows));
   for (std::int64_t i = 0; i < rows; ++i) {
     if (c_.scan.rows[static_cast<std::size_t>(i)].visible == 0) continue;
-    inputs_.push_back(stabilizer != nullptr ? fixed_inputs(i, *stabilizer) : online_inputs(i));
+    inputs_.push_back(inputs_of(i, stabilizer));
   }
 
   // Bounds for every row; the rows they leave open, worst first.
@@ -927,6 +979,7 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
       }
     }
   }
+  try_tighter_bounds(open, worst, stabilizer);
   std::sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
     return inputs_[a].mean_exponent.value() < inputs_[b].mean_exponent.value();
   });

@@ -8,6 +8,7 @@
 #include "certify/claim.h"
 #include "certify/head_scan.h"
 #include "certify/policy.h"
+#include "certify/row_bounds.h"
 
 namespace headroom {
 
@@ -19,6 +20,7 @@ struct PathContext {
   const Operands& operands;
   const HeadScan& scan;
   const CertifyOptions& options;
+  KeyGeometry& geometry;
 };
 
 struct PathResult {

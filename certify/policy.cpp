@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "bounds/exp2_unit.h"
@@ -37,6 +36,28 @@ double half_ulp(const Format& format, const Interval& value) {
   return std::ldexp(1.0, std::ilogb(magnitude) + 1 - format.precision);
 }
 
+/// How far the centre's score, as a kernel adds it to mu, can be from factor <q~, a>; 0 for a = 0.
+/// As a score; and as a kernel may compute it beside the loop: products rounded, one after another,
+/// the constant and its multiplication rounded to the accumulator's format.
+double centre_score_error(const UpwardRounding& up, const KernelModel& kernel,
+                          const Operands& operands, const Interval& q_norm,
+                          const Interval& centre_norm) {
+  if (centre_norm.hi() == 0) return 0;
+  const Format& f = kernel.score.accumulator.format;
+  const Interval relative(
+      compound_roundings(up, Upper<Relative>::of(power_of_two(f.log2_unit_roundoff())),
+                         operands.channels() + 4)
+          .value());
+  const Interval underflow = Interval(static_cast<double>(operands.channels()) + 1) *
+                             Interval(underflow_error(f, f.emin <= fp32.emin).value()) *
+                             (Interval(1.0) + relative);
+  return (Interval(score_error(up, kernel, operands, Upper<Absolute>(q_norm.hi()),
+                               Upper<Absolute>(centre_norm.hi()))
+                       .value()) +
+          abs(operands.score_factor()) * (relative * q_norm * centre_norm + underflow) + underflow)
+      .hi();
+}
+
 /// What the fixed-stabilizer policies share: norms, centres, and how mu is rounded when stored.
 class NormStabilizer : public FixedStabilizer {
  public:
@@ -51,34 +72,13 @@ class NormStabilizer : public FixedStabilizer {
         joined_(joined),
         eps_(eps),
         factor_(abs(operands.score_factor())) {
-    if (kernel.centring.keys == Centring::virtual_) {
-      const std::vector<double> origin(operands.stored_mean().size());
-      const Interval centre_norm = distance(up, origin, origin, operands.stored_mean());
-      centre_error_per_row_ = [this, centre_norm](const RowScan& row) {
-        // As a score; and as a kernel may compute it beside the loop: products rounded, one after
-        // another, the constant and its multiplication rounded to the accumulator's format.
-        const Format& f = kernel_.score.accumulator.format;
-        const Interval relative(
-            compound_roundings(up_, Upper<Relative>::of(power_of_two(f.log2_unit_roundoff())),
-                               operands_.channels() + 4)
-                .value());
-        const Interval underflow = Interval(static_cast<double>(operands_.channels()) + 1) *
-                                   Interval(underflow_error(f, f.emin <= fp32.emin).value()) *
-                                   (Interval(1.0) + relative);
-        return (Interval(score_error(up_, kernel_, operands_, Upper<Absolute>(row.norm.hi()),
-                                     Upper<Absolute>(centre_norm.hi()))
-                             .value()) +
-                factor_ * (relative * row.norm * centre_norm + underflow) + underflow)
-            .hi();
-      };
-    } else {
-      centre_error_per_row_ = [](const RowScan&) { return 0.0; };
-    }
+    centre_norm_ = kernel.centring.keys == Centring::virtual_ ? norm(up, operands.stored_mean())
+                                                              : Interval(0.0);
   }
 
   Interval mu(std::int64_t row) const override {
     const RowScan& r = scan_.rows[static_cast<std::size_t>(row)];
-    const double e = centre_error_per_row_(r);
+    const double e = centre_error(r);
     return rounded(up_, kernel_.stabilizer.store, base(row) + r.centre_score + Interval(-e, e),
                    kernel_.stabilizer.round_up);
   }
@@ -87,11 +87,11 @@ class NormStabilizer : public FixedStabilizer {
     const RowScan& r = scan_.rows[static_cast<std::size_t>(row)];
     // z^ <= t + |f| ||q|| radius + e and mu >= base + t^ - rounding: the centre's score t cancels
     // but for the error of its computed value t^ (theory: the same centre in both).
-    const double centre_error = centre_error_per_row_(r);
+    const double centre_off = centre_error(r);
     const Interval b = base(row);
     double rounding = 0;
     if (!kernel_.stabilizer.round_up) {
-      const Interval unrounded = b + r.centre_score + Interval(-centre_error, centre_error);
+      const Interval unrounded = b + r.centre_score + Interval(-centre_off, centre_off);
       rounding = half_ulp(kernel_.stabilizer.store, unrounded);
       // a value that the format holds is not rounded
       const Interval stored = rounded(up_, kernel_.stabilizer.store, unrounded, false);
@@ -99,7 +99,7 @@ class NormStabilizer : public FixedStabilizer {
     }
     const Interval spread = factor_ * r.norm * scan_.radius;
     const Interval top = Interval(spread.hi()) - Interval(b.lo()) + Interval(score_error.value()) +
-                         Interval(centre_error) + Interval(rounding);
+                         Interval(centre_off) + Interval(rounding);
     return Upper<Log2>(top.hi());
   }
 
@@ -147,7 +147,9 @@ class NormStabilizer : public FixedStabilizer {
     return b;
   }
 
-  double centre_error(const RowScan& row) const { return centre_error_per_row_(row); }
+  double centre_error(const RowScan& row) const {
+    return centre_score_error(up_, kernel_, operands_, row.norm, centre_norm_);
+  }
 
   static Gate decide(const Interval& value, double limit, std::string note = {}) {
     Gate gate{value, limit, less_equal(value, Interval(limit)), std::move(note), -1};
@@ -165,9 +167,7 @@ class NormStabilizer : public FixedStabilizer {
   GateNorms joined_;
   double eps_;
   Interval factor_;
-
- private:
-  std::function<double(const RowScan&)> centre_error_per_row_;
+  Interval centre_norm_{0.0};  ///< of the stored mean, virtual centring; else 0
 };
 
 /// m_i = ceil(|q_i| max|k|) - C, gate max|q| max|k| <= limit; released with C = 88, limit 213.
@@ -288,23 +288,7 @@ class Clis final : public NormStabilizer {
     // what biases, a softcap's arithmetic and a sink add to a score comes off C
     const double excess = score_excess(up, head, kernel, operands, scan).value();
     cap_ -= std::ceil(std::clamp(excess, 0.0, 0x1p20));
-    const Format& f = kernel.stabilizer.norm;
-    const Interval unit = kernel_norm(up, f, Interval(1.0), operands.channels());
-    Interval kappa = Interval((factor_ * scan.radius).hi());
-    const double largest_norm = scan.query_norm.hi();
-    if (largest_norm > 0) {
-      RowScan largest;
-      largest.norm = Interval(largest_norm);
-      const double error = score_error(up, kernel, operands, Upper<Absolute>(largest_norm),
-                                       Upper<Absolute>(scan.key_norm.hi()))
-                               .value();
-      kappa += (Interval(error) + Interval(centre_error(largest))) / Interval(largest_norm);
-    }
-    const Interval nearest(1 - std::ldexp(1.0, -f.precision));
-    // one rounding of |q| kappa; one more, since a norm just above a power of two rounds by more,
-    // relatively, than the norm 1 does
-    kappa = kappa / (Interval(unit.lo()) * square(nearest));
-    kappa_ = rounded(up, f, Interval(kappa.hi()), true).hi();
+    kappa_ = clis_kappa(up, kernel, operands, scan, scan.radius, centre_norm_);
   }
   std::string_view name() const override { return "clis"; }
   double kappa() const override { return kappa_; }
@@ -393,6 +377,27 @@ int clis_cap(const UpwardRounding& up, const KernelModel& kernel, std::int64_t k
   int cap = highest;
   while (cap > lowest && !fits(cap)) --cap;
   return cap;
+}
+
+double clis_kappa(const UpwardRounding& up, const KernelModel& kernel, const Operands& operands,
+                  const HeadScan& scan, const Interval& radius, const Interval& centre_norm) {
+  const Format& f = kernel.stabilizer.norm;
+  const Interval unit = kernel_norm(up, f, Interval(1.0), operands.channels());
+  Interval kappa = Interval((abs(operands.score_factor()) * radius).hi());
+  const double largest_norm = scan.query_norm.hi();
+  if (largest_norm > 0) {
+    const double error = score_error(up, kernel, operands, Upper<Absolute>(largest_norm),
+                                     Upper<Absolute>(scan.key_norm.hi()))
+                             .value();
+    const double of_centre =
+        centre_score_error(up, kernel, operands, Interval(largest_norm), centre_norm);
+    kappa += (Interval(error) + Interval(of_centre)) / Interval(largest_norm);
+  }
+  const Interval nearest(1 - std::ldexp(1.0, -f.precision));
+  // one rounding of |q| kappa; one more, since a norm just above a power of two rounds by more,
+  // relatively, than the norm 1 does
+  kappa = kappa / (Interval(unit.lo()) * square(nearest));
+  return rounded(up, f, Interval(kappa.hi()), true).hi();
 }
 
 std::unique_ptr<FixedStabilizer> make_fixed_stabilizer(const UpwardRounding& up, Policy policy,

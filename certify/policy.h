@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -70,6 +69,14 @@ std::unique_ptr<FixedStabilizer> make_fixed_stabilizer(const UpwardRounding& up,
                                                        const Operands& operands,
                                                        const HeadScan& scan,
                                                        const GateNorms& joined, double eps);
+
+/// kappa of `clis` for keys within `radius` of a centre of norm `centre_norm` (0: the origin) whose
+/// score the kernel adds to mu: |factor| radius, the errors of a score and of the centre's over the
+/// largest ||q~||, then the norm's own error and its roundings; a number of kernel.stabilizer.norm,
+/// rounded upward. mu = RU(RN(norm kappa) - C [+ centre's score]) keeps every stored exponent at
+/// most C. Requires: scan.finite.
+double clis_kappa(const UpwardRounding& up, const KernelModel& kernel, const Operands& operands,
+                  const HeadScan& scan, const Interval& radius, const Interval& centre_norm);
 
 /// log2 of the largest stored P for an exp2 result of at most 2^weight: the rounding to P's format
 /// can raise it.

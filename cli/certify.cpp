@@ -14,6 +14,7 @@
 
 #include "certify/certificate.h"
 #include "certify/certify.h"
+#include "cli/bounds_output.h"
 #include "cli/commands.h"
 #include "cli/head_options.h"
 #include "cli/problem_options.h"
@@ -32,9 +33,10 @@ struct CertifyArguments {
   std::string kernel, policy = "clis", eps = "2^-10", max_error, certificates;
   HeadOptions heads;
   ProblemOptions problem;
+  std::string exact_max;
   std::int64_t evaluate_rows = 64;
   int threads = 0;
-  bool json = false, accept_fallback = false, claims = false;
+  bool json = false, accept_fallback = false, claims = false, bounds = false;
 };
 
 /// A positive exact number as a double, rounded toward zero: a limit may only get stricter.
@@ -312,6 +314,10 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
     options.max_error = positive_limit("--max-error", arguments.max_error);
   }
   options.evaluate_rows = arguments.evaluate_rows;
+  if (arguments.bounds || !arguments.exact_max.empty()) {
+    options.exact_rows = parse_exact_rows(
+        "--exact-max", arguments.exact_max.empty() ? "rows=sample:64" : arguments.exact_max);
+  }
   const KernelModel kernel = load_kernel(arguments.kernel);
   const LoadOptions load = load_options(arguments.heads, kernel.operand);
   std::unique_ptr<oneapi::tbb::global_control> limit;
@@ -366,6 +372,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
       head["scale_source"] = heads[i].scale_source;
       head["mask_source"] = heads[i].mask_source;
       head["warnings"] = heads[i].warnings;
+      if (reports[i].bounds) head["bounds"]["maxima"] = row_maxima_json(*reports[i].bounds);
       out["heads"].push_back(std::move(head));
     }
     std::fputs((out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(),
@@ -376,6 +383,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
   print_reasons(reports);
   print_summary(reports, kernel, heads, arguments);
   if (arguments.claims) print_claims(reports);
+  std::fputs(bounds_tables(reports, colour_wanted(stdout)).c_str(), stdout);
 }
 
 }  // namespace
@@ -414,6 +422,14 @@ void add_certify(CLI::App& app, int& exit_code) {
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
   command->add_flag("--claims", arguments->claims, "Print every claim of every head");
+  command->add_flag("--bounds", arguments->bounds,
+                    "Print how far bounds of the scores lie above the largest scores");
+  command
+      ->add_option("--exact-max", arguments->exact_max,
+                   "Rows for --bounds: rows=all or rows=sample:K (default: rows=sample:64)")
+      ->check([](const std::string& rows) {
+        return rows.empty() ? std::string("expected rows=all or rows=sample:K") : std::string();
+      });
   command->add_flag("--accept-fallback", arguments->accept_fallback,
                     "Exit 1 only for refuted heads");
   command->add_flag("--json", arguments->json, "Machine-readable output");
@@ -426,6 +442,7 @@ void add_certify(CLI::App& app, int& exit_code) {
       "      --cast rne --mask causal --json\n"
       "  headroom certify q.npy k.npy v.npy --kernel ieee-fp32 \\\n"
       "      --certificates certificates\n"
+      "  headroom certify heads.safetensors --kernel hopper --exact-max rows=all --json\n"
       "Exit codes: 0 all certified; 1 some head refuted or fallback (--accept-fallback:\n"
       "refuted only); 2 bad input; 3 some head undecided.");
   command->callback([=, &exit_code] { run_certify(*arguments, exit_code); });

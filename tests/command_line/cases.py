@@ -138,6 +138,24 @@ certify("online", [ROPE, "--kernel", "hopper", "--policy", "online"], 0, has=["4
 certify("claims", [ROPE, "--kernel", "hopper", "--heads", "layer1:2", "--claims"], 0,
         has=["1 certified", "layer1.2", "exponent.upper", "l.nonzero", "mass.lost",
              "reported", "lse.error"])
+# bounds of the scores: five slacks of two numbers, both at least 0, the larger one second
+certify("bounds", [ROPE, "--kernel", "hopper", "--heads", "layer1:2", "--bounds"], 0,
+        has=["1 certified", "(rows sample:64)", "cauchy-schwarz", "ball/least"])
+certify("exact-max-json", [ROPE, "--kernel", "hopper", "--heads", "layer1:1-2", "--json",
+                           "--exact-max", "rows=all"], 0,
+        json=lambda value: all(
+            head["bounds"]["evaluated"] == head["head"]["queries"] == len(head["bounds"]["maxima"])
+            and all(0 <= float.fromhex(slack["median"]) <= float.fromhex(slack["largest"])
+                    for slack in head["bounds"]["slack"].values())
+            and all(float.fromhex(row["largest"][0]) <= min(
+                        float.fromhex(row[bound])
+                        for bound in ("norms", "cauchy-schwarz", "ball", "box", "blocks"))
+                    for row in head["bounds"]["maxima"])
+            for head in value["heads"]))
+for bad in ("rows=some", "rows=sample:0", "sample:-3", "rows=sample:2x"):
+    certify(f"exact-max-{bad}", [ROPE, "--kernel", "hopper", "--exact-max", bad], 2,
+            err=r"--exact-max: found '.*', expected rows=all or rows=sample:K")
+certify("exact-max-empty", [ROPE, "--kernel", "hopper", "--exact-max="], 2, err=r"--exact-max")
 certify("json", [ROPE, "--kernel", "hopper", "--json"], 0,
         json=lambda value: value["schema"] == "headroom-certify/1" and value["exit_code"] == 0
         and values("heads", "*", "verdict")(value) == ["certified"] * 4

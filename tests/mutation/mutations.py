@@ -93,7 +93,9 @@ mutation("ball-of-its-core-set", "bounds/row_max/enclosing_ball.cpp",
 mutation("least-radius-about-the-wrong-centre", "bounds/row_max/enclosing_ball.cpp",
          "(spread / total - off).lo();\n", "(spread / total - off * Interval(0.0)).lo();\n", BALL)
 mutation("exact-maximum-of-hidden-keys", "bounds/row_max/exact.cpp",
-         "j < std::min(end, visible.end); ++j", "j < end; ++j", ROW_MAXIMA)
+         "j < std::min(end, run.end); ++j", "j < end; ++j", ROW_MAXIMA)
+mutation("run-across-tiles-forgotten", "bounds/row_max/exact.cpp",
+         "        if (run.end > end) break;  // goes on in the next tile\n", "", ROW_MAXIMA)
 
 # Policies ----------------------------------------------------------------------------------------
 
@@ -108,9 +110,8 @@ mutation("sound-gate-without-score-error", "certify/policy.cpp",
          " + Interval(cap()) + Interval(e) - row.mean_score;\n",
          " + Interval(cap()) + Interval(0 * e) - row.mean_score;\n", WEAKENINGS, "*ScoreErrorAtTheThreshold*")
 mutation("kappa-without-score-error", "certify/policy.cpp",
-         "      kappa += (Interval(error) + Interval(centre_error(largest))) / "
-         "Interval(largest_norm);\n",
-         "      kappa += Interval(0 * error) / Interval(largest_norm);\n",
+         "    kappa += (Interval(error) + Interval(of_centre)) / Interval(largest_norm);\n",
+         "    kappa += Interval(0 * error) / Interval(largest_norm);\n",
          WEAKENINGS, "*ScoreErrorAboveTheNormProduct*")
 mutation("gate-comparison-reversed", "certify/policy.cpp",
          "less_equal(value, Interval(limit))", "less_equal(Interval(limit), value)",

@@ -168,7 +168,9 @@ class Run {
       for (const Interval& m : operands.stored_mean()) std::printf("[%a,%a] ", m.lo(), m.hi());
       std::fflush(stdout);
     }
+    options.exact_rows = ExactRows{};
     report_ = certify_head(head_, kernel, options);
+    expect_no_less_than_without_tighter_bounds(kernel, options);
     ++counts[std::string(to_text(policy)) + " " + std::string(to_text(report_.verdict)) +
              (report_.verdict == Verdict::refuted ? " " + report_.binding : "")];
 
@@ -181,6 +183,7 @@ class Run {
       const NearestRounding nearest;
       multiplied = multiply_out(g_, head_, kernel, operands);
     }
+    check_largest_scores(*multiplied);
     const bool online = report_.stabilizer == "online";
     std::unique_ptr<FixedStabilizer> fixed;
     std::unique_ptr<Stabilizer> emulated;
@@ -249,6 +252,61 @@ class Run {
   }
 
  private:
+  /// Tighter bounds may decide more, never less, and never otherwise. Without exact evaluation, so
+  /// that bounds alone decide.
+  void expect_no_less_than_without_tighter_bounds(const KernelModel& kernel,
+                                                  CertifyOptions options) {
+    options.exact_rows.reset();
+    options.evaluate_rows = 0;
+    const HeadReport with = certify_head(head_, kernel, options);
+    options.tighter_bounds = false;
+    const HeadReport without = certify_head(head_, kernel, options);
+    if (without.verdict != Verdict::undecided && with.verdict != without.verdict) {
+      fail("verdict changed by tighter bounds", with.margin_bits, without.margin_bits);
+    }
+    if (with.verdict != Verdict::undecided && report_.verdict != Verdict::undecided &&
+        with.verdict != report_.verdict) {
+      fail("tighter bounds against exact evaluation", with.margin_bits, report_.margin_bits);
+    }
+    if (with.rows_undecided > without.rows_undecided) {
+      fail("rows undecided by tighter bounds", static_cast<double>(with.rows_undecided),
+           static_cast<double>(without.rows_undecided));
+    }
+    if (with.rows_undecided < without.rows_undecided) ++counts["rows decided by tighter bounds"];
+    if (with.verdict != without.verdict) ++counts["heads decided by tighter bounds"];
+  }
+
+  /// The largest scores of the multiplied operands lie in their enclosures and below every bound.
+  void check_largest_scores(const MultipliedHead& multiplied) {
+    if (!report_.bounds) return;
+    for (const EvaluatedRow& e : report_.bounds->evaluated) {
+      row_ = e.row;
+      const auto n = static_cast<std::size_t>(head_.visibility.visible(e.row).count());
+      const std::vector<double>& q = multiplied.q[static_cast<std::size_t>(e.row)];
+      long double largest = -INFINITY, terms = 0;
+      for (std::size_t j = 0; j < n; ++j) {
+        long double dot = 0, size = 0;
+        for (std::size_t c = 0; c < q.size(); ++c) {
+          const long double term = static_cast<long double>(q[c]) * multiplied.k[j][c];
+          dot += term, size += std::fabs(term);
+        }
+        largest = std::fmax(largest, multiplied.factor * dot);
+        terms = std::fmax(terms, std::fabs(multiplied.factor) * size);
+      }
+      // of the test's own sums and factor, in long doubles
+      const long double slack = 0x1p-55L * terms + 0x1p-1070L;
+      if (e.largest.hi() < largest - slack || e.largest.lo() > largest + slack) {
+        fail("largest score outside", static_cast<double>(largest), e.largest.hi());
+      }
+      for (const ScoreBound bound : score_bounds) {
+        if (e.bounds[bound].value() < largest - slack) {
+          fail(std::string(to_text(bound)).c_str(), static_cast<double>(largest),
+               e.bounds[bound].value());
+        }
+      }
+    }
+  }
+
   static bool holds(const std::vector<Claim>& claims, const std::string& id) {
     const Claim* c = find(claims, id);
     return c != nullptr && c->kind != LimitKind::none && c->outcome() == ClaimOutcome::holds;

@@ -4,7 +4,6 @@
 #include <boost/multiprecision/gmp.hpp>
 #include <boost/multiprecision/mpfr.hpp>
 #include <limits>
-#include <numeric>
 #include <span>
 #include <string>
 
@@ -104,11 +103,15 @@ void expect_bounds_hold(const Instance& x) {
   const EnclosingBall ball = enclosing_ball(
       up, [&](std::int64_t j, double* l, double* h) { operands.key_row(j, l, h); }, n,
       operands.channels());
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(operands.queries()));
-  std::iota(rows.begin(), rows.end(), 0);
-  const std::vector<RowMaximum> maxima = row_maxima(up, operands, x.head.visibility, rows);
+  std::vector<VisibleRow> rows;
+  for (std::int64_t i = 0; i < operands.queries(); ++i) {
+    const KeyRange visible = x.head.visibility.visible(i);
+    rows.push_back({i, {}});
+    if (visible.count() > 0) rows.back().keys.push_back(visible);
+  }
+  const std::vector<RowMaximum> maxima = row_maxima(up, operands, rows);
   const Interval& factor = operands.score_factor();
-  for (const std::int64_t i : rows) {
+  for (std::int64_t i = 0; i < operands.queries(); ++i) {
     const KeyRange visible = x.head.visibility.visible(i);
     const RowMaximum& most = maxima[static_cast<std::size_t>(i)];
     if (visible.count() == 0) {
@@ -236,6 +239,42 @@ TEST(RowMaximum, BlocksOfAlikeKeysAreTight) {
   EXPECT_EQ(bound(3, {0, 3}), 64);  // the block that holds both clusters is not seen
   EXPECT_GT(bound(3, {0, 4}), 64);  // one of its keys is
   EXPECT_EQ(bound(3, {7, 8}), 64);
+}
+
+// Keys in runs, within tiles and across their edges, against the same keys one by one.
+TEST(RowMaximum, RunsOfKeys) {
+  Random g(16);
+  const Instance x =
+      make_instance(Keys::gaussian, bf16, 300, 4, 3, Centring::none, MaskKind::none, 2, g);
+  const UpwardRounding up;
+  const Operands operands(up, x.head, x.kernel);
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<VisibleRow> rows;
+    for (std::int64_t i = 0; i < 4; ++i) {
+      rows.push_back({i, {}});
+      std::int64_t at = static_cast<std::int64_t>(below(g, 150));
+      while (at < 300) {
+        const std::int64_t end = std::min<std::int64_t>(300, at + 1 + below(g, i == 0 ? 3 : 200));
+        rows.back().keys.push_back({at, end});
+        at = end + 1 + static_cast<std::int64_t>(below(g, i == 1 ? 2 : 90));
+      }
+    }
+    const std::vector<RowMaximum> maxima = row_maxima(up, operands, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      Interval most(-infinity, -infinity);
+      std::int64_t key = -1;
+      for (const KeyRange& run : rows[i].keys) {
+        for (std::int64_t j = run.begin; j < run.end; ++j) {
+          const Interval score = row_maximum(up, operands, rows[i].row, j, j + 1).value;
+          if (key < 0 || score.hi() > most.hi()) key = j;
+          most = max(most, score);
+        }
+      }
+      EXPECT_EQ(maxima[i].value.lo(), most.lo());
+      EXPECT_EQ(maxima[i].value.hi(), most.hi());
+      EXPECT_EQ(maxima[i].key, key);
+    }
+  }
 }
 
 // The radius about a block's centre is rounded upward.

@@ -25,6 +25,9 @@ HEAD = ["id", "prefix", "layout", "batch", "query_head", "kv_head", "queries", "
         "value_channels", "mask", "length", "scale", "stored", "cast", "sha256"]
 CLAIM = ["id", "unit", "kind", "value", "limit", "margin_bits", "outcome", "required", "reference",
          "row", "key", "status"]
+BOUNDS = ["rows", "evaluated", "largest", "row", "key", "slack", "radius", "ball_radius",
+          "least_radius", "passes", "block", "kappa", "ball_kappa"]
+BOUND_NAMES = ["norms", "cauchy-schwarz", "ball", "box", "blocks"]
 GATE = ["stabilizer", "C", "value", "limit", "accepts"]
 IDS = {"operand.finite", "score.range", "score.error", "exponent.defined", "stabilizer.stored",
        "exponent.upper", "exponent.rounding", "exp2.contract", "p.range", "l.range", "o.range",
@@ -192,6 +195,32 @@ def check_consistency(certificate):
             require(claim["required"] == (error is not None), "output.error required")
 
 
+def check_bounds(bounds, head, values):
+    seeing = [i for i in range(head["queries"]) if visible_keys(head, i) > 0]
+    wanted = len(seeing)
+    if bounds["rows"] != "all":
+        wanted = min(wanted, int(re.fullmatch(r"sample:([1-9]\d*)", bounds["rows"])[1]))
+    require(bounds["evaluated"] == wanted, f"bounds: {bounds['evaluated']} rows evaluated")
+    if wanted == 0:
+        has_keys(bounds, ["rows", "evaluated"], [], "bounds")
+        return
+    has_keys(bounds, BOUNDS, [], "bounds")
+    lo, hi = map(number, bounds["largest"])
+    require(lo <= hi, "bounds: largest")
+    require(bounds["row"] in seeing, "bounds: row")
+    require(0 <= bounds["key"] < visible_keys(head, bounds["row"]), "bounds: key")
+    require(list(bounds["slack"]) == BOUND_NAMES, "bounds: names")
+    for name, slack in bounds["slack"].items():
+        has_keys(slack, ["median", "largest", "row"], [], name)
+        require(0 <= number(slack["median"]) <= number(slack["largest"]), f"bounds: {name}")
+        require(slack["row"] in seeing, f"bounds: {name}, row")
+    median = {name: number(slack["median"]) for name, slack in bounds["slack"].items()}
+    require(median["cauchy-schwarz"] <= median["norms"], "bounds: norms below cauchy-schwarz")
+    require(number(bounds["radius"]) == number(values["radius"]), "bounds: radius")
+    require(number(bounds["least_radius"]) <= number(bounds["ball_radius"]), "bounds: ball")
+    require(2 <= bounds["passes"] <= 25, "bounds: passes")
+
+
 def visible_keys(head, row):
     """n_i of certificate_v1.md."""
     keys, length = head["keys"], head["length"]
@@ -262,7 +291,7 @@ def file_name(identity):
 def check(path, files):
     """Raises Refused; returns the certificate."""
     certificate = parse(path.read_bytes())
-    has_keys(certificate, TOP, [], "certificate")
+    has_keys(certificate, TOP, ["bounds"], "certificate")
     has_keys(certificate["head"], HEAD, [], "head")
     require(certificate["schema"] == "headroom-certificate/1", "schema")
     kernel = certificate["kernel"]
@@ -276,6 +305,8 @@ def check(path, files):
     if certificate["claims"][0]["kind"] == "none":  # the head is finite
         most = max(visible_keys(head, i) for i in range(head["queries"]))
         require(certificate["values"]["most_visible"] == most, "most_visible")
+        if "bounds" in certificate:
+            check_bounds(certificate["bounds"], head, certificate["values"])
     return certificate
 
 
@@ -392,6 +423,8 @@ def run(program, root):
                            policy, "--certificates", str(output), "--json", *extra]
                 if real:
                     command += ["--heads", "*:0-1"]
+                if index % 2 == 0:
+                    command += ["--exact-max", f"rows=sample:{index + 3}"]
                 done = subprocess.run(command, capture_output=True, check=False)
                 if done.returncode not in (0, 1, 3):
                     problems.append(f"{command}: {done.returncode} {done.stderr.decode()}")
