@@ -259,13 +259,6 @@ std::string upper_case(std::string_view text) {
   return out;
 }
 
-std::string one_line(std::string_view text) {
-  std::string out(text);
-  std::replace_if(
-      out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  return out;
-}
-
 [[noreturn]] void fail(const std::string& path, Position at, const std::string& key,
                        const std::string& found, const std::string& expected) {
   throw InputError(fmt::format("{}:{}:{}: {}: found {}, expected {}", path, at.line, at.column, key,
@@ -279,6 +272,40 @@ std::string describe(const toml::node& node) {
   if (const auto* b = node.as_boolean()) return b->get() ? "true" : "false";
   if (node.is_table()) return "a table";
   return node.is_array() ? "an array" : "a date or time";
+}
+
+/// What toml++ expected where a text is no TOML. Its own descriptions name what it was reading, in
+/// the words of the grammar.
+std::string expected_syntax(std::string_view description) {
+  constexpr std::array<std::pair<std::string_view, const char*>, 10> readings = {{
+      {"utf-8", "UTF-8 text"},
+      {"redefine", "each key and each [section] once"},
+      {"maximum", "brackets that are not nested deeply"},
+      {"string", "a string that ends with its quotes on the same line, a backslash written \\\\"},
+      {"table header", "[section]"},
+      {"array", "[value, value, ...]"},
+      {"inline table", "{key = value, ...}"},
+      {"parsing value", "a value: \"text\", a number, true or false"},
+      {"integer", "a number"},
+      {"float", "a number"},
+  }};
+  for (const auto& [word, expected] : readings) {
+    if (description.find(word) != std::string_view::npos) return expected;
+  }
+  return "one `key = value` or one [section] a line";
+}
+
+/// The line of `text` that an error is in, for messages.
+std::string found_in_line(std::string_view text, Position at) {
+  for (unsigned long line = 1; line < at.line; ++line) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return "the end of the file";
+    text.remove_prefix(end + 1);
+  }
+  text = text.substr(0, text.find('\n'));
+  while (!text.empty() && (text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  return text.empty() ? "an empty line" : "`" + shown(text) + "`";
 }
 
 /// Keys nested too deeply make toml++ overflow the stack when it frees them (each dot is a table,
@@ -836,7 +863,8 @@ KernelModel parse_kernel(const std::string& text, const std::string& path) {
   try {
     root = toml::parse(std::string_view(text), path);
   } catch (const toml::parse_error& error) {
-    fail(path, position_of(error.source()), "syntax", one_line(error.description()), "TOML");
+    const Position at = position_of(error.source());
+    fail(path, at, "syntax", found_in_line(text, at), expected_syntax(error.description()));
   }
   return Reader(root, path).read();
 }

@@ -64,9 +64,21 @@ float reciprocal_of(const HeadArithmetic& head, float l) {
   return static_cast<float>(round_to(head.kernel().denominator.format, r));
 }
 
-/// O / l in the numerator's format, l being result.denominator, and what the guard does to LSE.
-void divide(const HeadArithmetic& head, const std::vector<double>& o, PartResult& result,
-            RowEvents* events) {
+/// LSE in the delivered base, FP32 operations: the logarithm of l 2^-offset plus the shift.
+float log_sum(const KernelModel& kernel, float shift, float l, float offset) {
+  const ExponentBase delivered = kernel.lse.base;
+  const int power = offset_taken_out(kernel, offset);
+  const float sum = power == 0 ? l : std::ldexp(l, -power);
+  constexpr float ln_2 = 0x1.62e43p-1F, log2_e = 0x1.715476p+0F;
+  float at = shift + static_cast<float>(power);
+  if (kernel.exponent.base != delivered) at *= delivered == ExponentBase::e ? ln_2 : log2_e;
+  return at + HeadArithmetic::logarithm(delivered, sum);
+}
+
+/// O / l in the numerator's format, l being result.denominator, and LSE: of l as the guard leaves
+/// it (aiter), infinite where the guard finds no l (flash-attention).
+void divide(const HeadArithmetic& head, const std::vector<double>& o, float offset,
+            PartResult& result, RowEvents* events) {
   const Normalisation& last = head.kernel().normalise;
   const Stage numerator(head.kernel().numerator.format, head.kernel().numerator.flush_to_zero);
   const float l = result.denominator;
@@ -74,13 +86,14 @@ void divide(const HeadArithmetic& head, const std::vector<double>& o, PartResult
   float divisor = l;
   if (last.guard == DenominatorGuard::zero_to_one && missing) {
     divisor = 1;
-    result.lse = infinity;
+    result.lse = lse_without_denominator(head.kernel());
   }
   const bool to_zero = last.guard == DenominatorGuard::zero_to_zero && missing;
   if (to_zero) result.lse = -infinity;
   if (last.guard == DenominatorGuard::maximum) {
     // max drops a NaN, as the hardware's does
     divisor = std::fmax(l, static_cast<float>(last.guard_value));
+    result.lse = log_sum(head.kernel(), result.shift, divisor, offset);
   }
   const bool multiplied = to_zero || last.division == Division::reciprocal;
   const float inverse = to_zero ? 0.0F : multiplied ? reciprocal_of(head, divisor) : 0.0F;
@@ -108,17 +121,6 @@ struct RowState {
   float shift = 0;
   std::mt19937_64 random;  ///< of this row, whatever other rows are run
 };
-
-/// LSE in the delivered base, FP32 operations: the logarithm of l 2^-offset plus the shift.
-float log_sum(const KernelModel& kernel, float shift, float l, float offset) {
-  const ExponentBase delivered = kernel.lse.base;
-  const int power = offset_taken_out(kernel, offset);
-  const float sum = power == 0 ? l : std::ldexp(l, -power);
-  constexpr float ln_2 = 0x1.62e43p-1F, log2_e = 0x1.715476p+0F;
-  float at = shift + static_cast<float>(power);
-  if (kernel.exponent.base != delivered) at *= delivered == ExponentBase::e ? ln_2 : log2_e;
-  return at + HeadArithmetic::logarithm(delivered, sum);
-}
 
 class PlainRun {
  public:
@@ -316,15 +318,19 @@ class PlainRun {
       if (std::isinf(x_[i]) && std::isfinite(s) && std::isfinite(shift)) {
         events.note(EventKind::infinity, SimulationStage::exponent, t, begin + j, -1, s, x_[i]);
       }
-      if (!std::isfinite(x_[i])) continue;
+      if (std::isinf(x_[i]) && std::isnan(e_[i])) {  // a polynomial beyond its range
+        events.note(EventKind::nan, SimulationStage::weight, t, begin + j, -1, x_[i], e_[i]);
+      }
+      if (std::isnan(x_[i])) continue;
+      if (kernel_.p.saturate && !std::isnan(e_[i]) && !std::isfinite(unsaturated_.round(e_[i]))) {
+        events.note(EventKind::saturation, SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
+      }
+      if (std::isinf(x_[i])) continue;
       events.undefined(SimulationStage::weight, t, begin + j, -1, x_[i], e_[i]);
       if (e_[i] == 0) {
         events.note(EventKind::flush, SimulationStage::weight, t, begin + j, -1, x_[i], 0);
       }
       events.watch(SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
-      if (kernel_.p.saturate && std::isfinite(e_[i]) && !std::isfinite(unsaturated_.round(e_[i]))) {
-        events.note(EventKind::saturation, SimulationStage::p, t, begin + j, -1, e_[i], p_[i]);
-      }
     }
     const std::vector<float>& terms = kernel_.p.denominator_rounded ? p_ : e_;
     flush_subnormals(kernel_.denominator.denormals_are_zero,
@@ -359,11 +365,27 @@ class PlainRun {
     return sums;
   }
 
-  /// Flushed products, sums that are not finite, and terms that sums no longer feel.
+  /// Terms that l or O read as zero, or that leave l zero.
+  void note_flushed_terms(std::int64_t t, std::int64_t begin, std::int64_t n, float l,
+                          RowEvents& events) const {
+    const std::vector<float>& given = kernel_.p.denominator_rounded ? p_ : e_;
+    for (std::int64_t j = 0; j < n; ++j) {
+      const auto i = static_cast<std::size_t>(j);
+      if (given[i] != 0 && (terms_[i] == 0 || l == 0)) {
+        events.note(EventKind::flush, SimulationStage::denominator, t, begin + j, -1, given[i], 0);
+      }
+      if (p_[i] != 0 && stored_[i] == 0) {
+        events.note(EventKind::flush, SimulationStage::numerator, t, begin + j, -1, p_[i], 0);
+      }
+    }
+  }
+
+  /// Flushed products and sums, sums that are not finite, and terms that sums no longer feel.
   void note_sums(std::int64_t t, std::int64_t begin, std::int64_t n, float l,
                  const SumsBefore& before, RowState& state, RowEvents& events) {
     const double share = head_.options().absorbed;
     std::mt19937_64 random = state.random;  // looking must not change the draws of the row
+    note_flushed_terms(t, begin, n, l, events);
     const double absorbed_l = state.l.absorbed();
     if (std::isfinite(l) && absorbed_l > share * l) {
       events.note(EventKind::absorption, SimulationStage::denominator, t, -1, -1, l + absorbed_l,
@@ -383,8 +405,17 @@ class PlainRun {
         }
       }
       const double o = state.o[c].total(numerator_, random);
+      const float* values = &values_[c * static_cast<std::size_t>(n)];
+      if (o == 0 && before.o[c] == 0) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < n; ++j) {
+          sum += static_cast<double>(p_[static_cast<std::size_t>(j)]) * values[j];
+        }
+        if (sum != 0) {
+          events.note(EventKind::flush, SimulationStage::numerator, t, -1, channel, sum, 0);
+        }
+      }
       if (!std::isfinite(o)) {
-        const float* values = &values_[c * static_cast<std::size_t>(n)];
         for (std::int64_t j = 0; j < n; ++j) {
           if (std::isfinite(values[j])) continue;
           events.undefined(SimulationStage::operand, t, begin + j, channel, values[j], o);
@@ -454,7 +485,7 @@ class PlainRun {
     if (added) {
       for (const double x : o) result.output.push_back(static_cast<float>(x));
     } else {
-      divide(head_, o, result, &events);
+      divide(head_, o, stabilizer_.offset(), result, &events);
     }
     return result;
   }
@@ -557,6 +588,10 @@ float initial_denominator(const HeadArithmetic& head, const LoopStabilizer& stab
   return part == 0 && starts_with_sink(head, stabilizer) ? head.unit()(stabilizer.offset()) : 0.0F;
 }
 
+float lse_without_denominator(const KernelModel& kernel) {
+  return kernel.split.parts > 1 && !accumulates(kernel) ? -infinity : infinity;
+}
+
 int offset_taken_out(const KernelModel& kernel, float offset) {
   constexpr float most = 126;  // l 2^-offset stays in FP32's range
   const bool whole = kernel.exponent.base == ExponentBase::two && std::fabs(offset) <= most &&
@@ -583,7 +618,8 @@ PartResult empty_row(const HeadArithmetic& head, bool with_sink) {
 namespace {
 
 /// O and l of the parts added; mu is that of a part that has keys.
-PartResult added_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
+PartResult added_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts,
+                       RowEvents* events) {
   const KernelModel& kernel = head.kernel();
   const bool with_sink = head.scaled_sink().has_value();
   const auto seen =
@@ -603,7 +639,7 @@ PartResult added_parts(const HeadArithmetic& head, const std::vector<PartResult>
   if (with_sink) l = denominator.add(l, sink_weight(head, joined.shift));
   joined.denominator = static_cast<float>(l);
   joined.lse = log_sum(kernel, joined.shift, joined.denominator, 0);
-  divide(head, o, joined, nullptr);
+  divide(head, o, 0, joined, events);
   return joined;
 }
 
@@ -669,26 +705,54 @@ PartResult weighted_parts(const HeadArithmetic& head, const std::vector<PartResu
 
 }  // namespace
 
-PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
-  PartResult joined = parts[0];
-  if (parts.size() > 1) {
-    switch (head.kernel().split.merge) {
-      case MergeRule::accumulate:
-        joined = added_parts(head, parts);
-        break;
-      case MergeRule::lse_log1p:
-        joined = chained_parts(head, parts, true);
-        break;
-      case MergeRule::lse_naive:
-        joined = chained_parts(head, parts, false);
-        break;
-      case MergeRule::lse:
-        joined = weighted_parts(head, parts);
-        break;
-    }
+namespace {
+
+/// The parts of one row joined, before O is rounded to the output format.
+PartResult unrounded_row(const HeadArithmetic& head, const std::vector<PartResult>& parts,
+                         RowEvents* events) {
+  if (parts.size() == 1) return parts[0];
+  switch (head.kernel().split.merge) {
+    case MergeRule::accumulate:
+      return added_parts(head, parts, events);
+    case MergeRule::lse_log1p:
+      return chained_parts(head, parts, true);
+    case MergeRule::lse_naive:
+      return chained_parts(head, parts, false);
+    case MergeRule::lse:
+      return weighted_parts(head, parts);
   }
-  const Stage output(head.kernel().normalise.output);
-  for (float& x : joined.output) x = static_cast<float>(output.round(x));
+  return parts[0];
+}
+
+void round_output(const HeadArithmetic& head, std::vector<float>& output) {
+  const Stage stage(head.kernel().normalise.output);
+  for (float& x : output) x = static_cast<float>(stage.round(x));
+}
+
+/// What joining parts of finite numbers made of them, and what rounding made of that.
+void note_output(const std::vector<PartResult>& parts, const PartResult& unrounded,
+                 const std::vector<float>& output, RowEvents& events) {
+  for (std::size_t c = 0; c < output.size(); ++c) {
+    const auto channel = static_cast<std::int64_t>(c);
+    const float joined = unrounded.output[c];
+    if (parts.size() > 1) {
+      bool finite = true;
+      float largest = 0;
+      for (const PartResult& part : parts) {
+        finite = finite && std::isfinite(part.output[c]);
+        if (std::fabs(part.output[c]) > std::fabs(largest)) largest = part.output[c];
+      }
+      if (finite) events.watch(SimulationStage::merge, -1, -1, channel, largest, joined);
+    }
+    events.watch(SimulationStage::normalise, -1, -1, channel, joined, output[c]);
+  }
+}
+
+}  // namespace
+
+PartResult join_parts(const HeadArithmetic& head, const std::vector<PartResult>& parts) {
+  PartResult joined = unrounded_row(head, parts, nullptr);
+  round_output(head, joined.output);
   return joined;
 }
 
@@ -748,18 +812,13 @@ Simulated simulate_plain(const HeadArithmetic& head, LoopStabilizer& stabilizer,
       const auto found = std::lower_bound(block.begin(), block.end(), rows[place]);
       if (found == block.end() || *found != rows[place]) continue;
       const auto r = static_cast<std::size_t>(found - block.begin());
-      const PartResult joined = join_parts(head, parts[r]);
-      std::copy(joined.output.begin(), joined.output.end(),
-                all.output.begin() + static_cast<std::ptrdiff_t>(place * dv));
-      for (std::size_t c = 0; c < dv; ++c) {
-        float& x = all.output[place * dv + c];
-        if (std::isnan(x)) x = not_a_number;
-        if (std::isfinite(parts[r][0].output[c]) && !std::isfinite(x)) {
-          events[r].undefined(
-              parts[r].size() > 1 ? SimulationStage::merge : SimulationStage::normalise, -1, -1,
-              static_cast<std::int64_t>(c), parts[r][0].output[c], x);
-        }
-      }
+      const PartResult joined = unrounded_row(head, parts[r], &events[r]);
+      std::vector<float> output = joined.output;
+      round_output(head, output);
+      note_output(parts[r], joined, output, events[r]);
+      std::transform(output.begin(), output.end(),
+                     all.output.begin() + static_cast<std::ptrdiff_t>(place * dv),
+                     [](float x) { return std::isnan(x) ? not_a_number : x; });
       all.lse[place] = std::isnan(joined.lse) ? not_a_number : joined.lse;
       all.denominator[place] = joined.denominator;
       all.shift[place] = joined.shift;

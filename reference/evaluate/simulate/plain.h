@@ -42,6 +42,9 @@ bool starts_with_sink(const HeadArithmetic& head, const LoopStabilizer& stabiliz
 /// first one.
 float initial_denominator(const HeadArithmetic& head, const LoopStabilizer& stabilizer,
                           std::int64_t part);
+/// LSE where guard = zero-to-one finds l = 0 or NaN: +infinity, but -infinity of a part, which then
+/// weighs nothing in a merge (flash-attention 2, softmax.h).
+float lse_without_denominator(const KernelModel& kernel);
 /// The power of two that LSE takes out of l before the logarithm, as FA3 and FA4 do: the offset, if
 /// it is a whole number of log2 units. Else 0, and shift + log l is LSE as it is: the shift holds
 /// minus the offset.

@@ -457,6 +457,33 @@ TEST(KernelFile, ErrorsNameThePlace) {
   for (const auto& [body, error] : files) EXPECT_EQ(error_of(hopper_head + body), error) << body;
 }
 
+// What is no TOML is one line that shows the text and what belongs there, not a grammar's words.
+TEST(KernelFile, SyntaxErrorsSayWhatIsExpected) {
+  const std::pair<const char*, const char*> files[] = {
+      {"name = \"x\"\nmachine = hopper\n",
+       "k.toml:2:11: syntax: found `machine = hopper`, expected a value: \"text\", a number, true "
+       "or "
+       "false"},
+      {"name = \"x\nmachine = \"hopper\"\n",
+       "k.toml:1:10: syntax: found `name = \"x`, expected a string that ends with its quotes on "
+       "the "
+       "same line, a backslash written \\\\"},
+      {"[score\nstore = \"fp32\"\n", "k.toml:1:7: syntax: found `[score`, expected [section]"},
+      {"name = \"x\"\nname = \"y\"\n",
+       "k.toml:2:8: syntax: found `name = \"y\"`, expected each key and each [section] once"},
+      {"name = \"x\" machine = \"y\"\n",
+       "k.toml:1:12: syntax: found `name = \"x\" machine = \"y\"`, expected one `key = value` or "
+       "one "
+       "[section] a line"},
+      {"a = [1,\n", "k.toml:1:9: syntax: found `a = [1,`, expected [value, value, ...]"},
+  };
+  for (const auto& [text, error] : files) {
+    const std::string found = error_of(text);
+    EXPECT_EQ(found, error) << text;
+    EXPECT_EQ(found.find("while parsing"), std::string::npos) << text;
+  }
+}
+
 TEST(KernelFile, ErrorsOfTheWholeFile) {
   EXPECT_EQ(error_of("name = \"x\"\n"),
             "k.toml:1:1: machine: found nothing, expected one of tpu7x, tpu-v6e, hopper, "

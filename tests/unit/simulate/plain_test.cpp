@@ -300,6 +300,110 @@ TEST(PlainSimulationEvents, RowsWithoutKeys) {
   expect_event(run, {EventKind::nan, SimulationStage::normalise, -1, -1, 0});
 }
 
+TEST(PlainSimulationEvents, TermsThatASumNeverGets) {
+  KernelModel k = pairs_kernel();
+  k.denominator.format = fp16;  // 2^-25 ties to 0
+  const Simulated narrow = events_of(k, {-25, -26}, {1, 1}, nothing);
+  expect_event(narrow, {EventKind::flush, SimulationStage::denominator, 0, 0, 0x1p-25});
+  k = pairs_kernel();
+  k.denominator.denormals_are_zero = true;
+  const Simulated read = events_of(k, {0, -127}, {1, 1}, nothing);
+  expect_event(read, {EventKind::flush, SimulationStage::denominator, 0, 1, 0x1p-127});
+  k = pairs_kernel();
+  k.numerator.denormals_are_zero = true;
+  const Simulated weight = events_of(k, {0, -127}, {1, 1}, nothing);
+  expect_event(weight, {EventKind::flush, SimulationStage::numerator, 0, 1, 0x1p-127});
+  k = pairs_kernel();
+  k.numerator.flush_to_zero = true;
+  k.numerator.rounded_products = false;  // it is the sum that flushes
+  const Simulated sum = events_of(k, {-1, -2}, {0x1p-126, 0x1p-126}, nothing);
+  expect_event(sum, {EventKind::flush, SimulationStage::numerator, 0, -1});
+}
+
+TEST(PlainSimulationEvents, OutputsThatTheirFormatCannotHold) {
+  KernelModel k = pairs_kernel();
+  k.normalise.output = fp16;
+  const Simulated small = events_of(k, {0, 0}, {0x1p-30, 0x1p-30}, nothing);
+  EXPECT_EQ(small.output[0], 0);
+  expect_event(small, {EventKind::flush, SimulationStage::normalise, -1, -1, 0x1p-30});
+  const Simulated large = events_of(k, {0, 0}, {70000, 70000}, nothing);
+  expect_event(large, {EventKind::infinity, SimulationStage::normalise, -1, -1, 70000});
+}
+
+TEST(PlainSimulationEvents, PartsThatAreAdded) {
+  KernelModel k = pairs_kernel();
+  k.split.parts = 2;
+  k.split.merge = MergeRule::accumulate;
+  k.normalise.division = Division::reciprocal;
+  k.normalise.reciprocal_flush_to_zero = true;
+  // l = 2^127, whose reciprocal is subnormal: the output is 0 where 1 is right
+  const Simulated run = events_of(k, {125, 125, 125, 125}, {1, 1, 1, 1}, nothing);
+  EXPECT_EQ(run.output[0], 0);
+  expect_event(run, {EventKind::flush, SimulationStage::normalise, -1, -1, 0x1p127});
+}
+
+TEST(PlainSimulationEvents, WeightsOfInfiniteExponents) {
+  KernelModel k = pairs_kernel();
+  k.exponent.format = fp16;
+  const auto apart = [](auto, auto) { return Scripted{-60000, 1}; };
+  k.p.format = e4m3fn;
+  k.p.saturate = true;
+  const Simulated cut = events_of(k, {60000, -60000}, {1, 1}, apart);
+  expect_event(cut, {EventKind::saturation, SimulationStage::p, 0, 0, infinity});
+  k = pairs_kernel();
+  k.exponent.format = fp16;
+  k.exp2 = fa4_polynomial("fa4-poly3").value();
+  const Simulated beyond = events_of(k, {60000, -60000}, {1, 1}, apart);
+  expect_event(beyond, {EventKind::nan, SimulationStage::weight, 0, 0, infinity});
+}
+
+// aiter: l = max(l, 1e-7); O = o / l; LSE = m + log2 l. Both implementations.
+TEST(PlainSimulation, LogSumIsOfTheGuardedDenominator) {
+  KernelModel k = pairs_kernel();
+  k.normalise.guard = DenominatorGuard::maximum;
+  k.normalise.guard_value = 0x1p-20;
+  k.lse.base = ExponentBase::two;
+  const AttentionProblem p =
+      tiny::problem_of(tiny::matrix(fp32, 1, 1, [](auto, auto) { return 1; }),
+                       tiny::matrix(fp32, 2, 1, [](auto, auto) { return -31; }),
+                       tiny::matrix(fp32, 2, 1, [](auto, auto) { return 1; }), Scale::base2(1));
+  const std::int64_t rows[] = {0};
+  for (const bool plain : {true, false}) {
+    SimulationOptions options;
+    options.plain = plain;
+    tiny::ScriptedLoop loop([](auto, auto) { return Scripted{3, 1}; }, {});
+    const Simulated run = simulate(p, k, loop, rows, options);
+    EXPECT_EQ(run.vectorised, !plain);
+    EXPECT_EQ(run.output[0], 0x1p-13F);  // 2^-33 / 2^-20
+    EXPECT_EQ(run.lse[0], -17);          // 3 - 20
+    EXPECT_EQ(run.denominator[0], 0x1p-33F);
+  }
+}
+
+// flash-attention 2, softmax.h: no denominator gives LSE = +infinity, but -infinity in a split, so
+// that the part weighs nothing. The first part's weights all flush.
+TEST(PlainSimulation, PartsWithoutADenominatorWeighNothing) {
+  KernelModel k = pairs_kernel();
+  k.exp2.flush_to_zero = true;
+  k.normalise.guard = DenominatorGuard::zero_to_one;
+  const AttentionProblem p =
+      tiny::problem_of(tiny::matrix(fp32, 1, 1, [](auto, auto) { return 1; }),
+                       tiny::matrix(fp32, 4, 1, [](auto j, auto) { return j < 2 ? -200 : 0; }),
+                       tiny::matrix(fp32, 4, 1, [](auto j, auto) { return j; }), Scale::base2(1));
+  const std::int64_t rows[] = {0};
+  for (const bool plain : {true, false}) {
+    SimulationOptions options;
+    options.plain = plain;
+    tiny::ScriptedLoop loop(nothing, {});
+    k.split.parts = 2;
+    EXPECT_EQ(simulate(p, k, loop, rows, options).output[0], 2.5F);
+    k.split.parts = 1;
+    AttentionProblem first = p;
+    first.visibility.length = 2;
+    EXPECT_EQ(simulate(first, k, loop, rows, options).lse[0], infinity);
+  }
+}
+
 TEST(PlainSimulationEvents, ExponentsThatTheirFormatCannotHold) {
   KernelModel k = pairs_kernel();
   k.exponent.format = fp16;

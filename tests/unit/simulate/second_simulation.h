@@ -662,7 +662,7 @@ class Row {
     for (std::size_t c = 0; c < o.size(); ++c) {
       part.o.push_back(k_.normalise.every_tile ? normalised[c] : o[c].total());
     }
-    if (!added()) divide(part);
+    if (!added()) divide(part, offset);
   }
   bool added() const { return k_.split.parts > 1 && k_.split.merge == MergeRule::accumulate; }
   double sink_weight(double shift) const {
@@ -684,17 +684,19 @@ class Row {
   }
 
   /// O / l and what the guard does to the log-sum-exp.
-  void divide(Part& part) const {
+  void divide(Part& part, double offset = 0) const {
     const double infinite = std::numeric_limits<double>::infinity();
     const Normalisation& n = k_.normalise;
     const bool missing = part.l == 0 || std::isnan(part.l);
     double divisor = part.l;
     if (missing && n.guard == DenominatorGuard::zero_to_one) {
-      divisor = 1;
-      part.lse = infinite;
+      divisor = 1;  // FA2: +infinity, -infinity for a part that an LSE merge takes
+      part.lse =
+          k_.split.parts > 1 && k_.split.merge != MergeRule::accumulate ? -infinite : infinite;
     }
     if (n.guard == DenominatorGuard::maximum) {
       divisor = std::isnan(part.l) ? n.guard_value : std::max(part.l, n.guard_value);
+      part.lse = log_sum(part.shift, divisor, offset);
     }
     const bool to_zero = missing && n.guard == DenominatorGuard::zero_to_zero;
     if (to_zero) part.lse = -infinite;

@@ -349,8 +349,8 @@ void LaneSimulation::reciprocals(LaneWorkspace& work) const {
                 static_cast<std::int64_t>(n));
 }
 
-/// LSE of every row, as plain.cpp's log_sum. The logarithm is correctly rounded: from doubles, or
-/// by MPFR where they do not tell.
+/// LSE of every row's divisor, as plain.cpp's log_sum. The logarithm is correctly rounded: from
+/// doubles, or by MPFR where they do not tell.
 void LaneSimulation::log_sums(std::int64_t rows, float offset, LaneWorkspace& work,
                               const LaneResults& results) const {
   const ExponentBase delivered = kernel_.lse.base;
@@ -359,10 +359,10 @@ void LaneSimulation::log_sums(std::int64_t rows, float offset, LaneWorkspace& wo
   const int power = offset_taken_out(kernel_, offset);
   if (power != 0) {
     for (std::int64_t r = 0; r < rows; ++r) {
-      results.lse[r] = std::ldexp(results.denominator[r], -power);
+      results.lse[r] = std::ldexp(work.divisor[static_cast<std::size_t>(r)], -power);
     }
   } else {
-    std::copy(results.denominator, results.denominator + rows, results.lse);
+    std::copy(work.divisor.begin(), work.divisor.begin() + rows, results.lse);
   }
   loops_.logarithms(delivered == ExponentBase::two, results.lse, work.logarithms.data(), rows);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -399,6 +399,11 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
   const float* l = results.denominator;
   std::copy(work.divisor.begin(), work.divisor.begin() + rows, results.denominator);
   std::copy(work.shift.begin(), work.shift.begin() + rows, results.shift);
+  if (last.guard == DenominatorGuard::maximum && !added) {
+    // max drops a NaN, as the hardware's does
+    const auto least = static_cast<float>(last.guard_value);
+    for (float& divisor : work.divisor) divisor = std::fmax(divisor, least);
+  }
   log_sums(rows, stabilizer.offset(), work, results);
   work.numerator.total(output);
   if (added) return;
@@ -406,11 +411,10 @@ void LaneSimulation::finish(const LaneBlock& block, std::int64_t part,
   for (std::int64_t r = 0; r < rows && last.guard != DenominatorGuard::none; ++r) {
     float& divisor = work.divisor[static_cast<std::size_t>(r)];
     const bool missing = l[r] == 0 || std::isnan(l[r]);
-    if (last.guard == DenominatorGuard::maximum) {
-      divisor = std::fmax(l[r], static_cast<float>(last.guard_value));
-    } else if (missing && last.guard == DenominatorGuard::zero_to_one) {
+    if (last.guard == DenominatorGuard::maximum) break;
+    if (missing && last.guard == DenominatorGuard::zero_to_one) {
       divisor = 1;
-      results.lse[r] = infinity;
+      results.lse[r] = lse_without_denominator(kernel_);
     } else if (missing) {
       divisor = infinity;  // over which O is what it is times zero
       results.lse[r] = -infinity;
