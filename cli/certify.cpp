@@ -328,8 +328,12 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
   }
   std::vector<Head> heads = load_all(arguments.files, load);
   const bool three_files = ends_with(arguments.files[0], ".npy");
+  TensorFiles beside;
   for (Head& head : heads) {
-    apply_problem_options(arguments.problem, head, !three_files, head.modifiers);
+    for (auto& file :
+         apply_problem_options(arguments.problem, head, !three_files, head.modifiers)) {
+      beside.push_back(std::move(file));
+    }
     head.modifiers.validate(head.visibility, printable(head.id));
     head.warnings = warnings_of(arguments.problem, head);
   }
@@ -346,6 +350,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
     }
   }
   for (const Head& head : heads) head.require_unchanged();
+  for (const auto& file : beside) file->require_unchanged();
   if (!arguments.certificates.empty()) {
     std::error_code error;
     std::filesystem::create_directories(arguments.certificates, error);

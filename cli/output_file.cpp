@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
 #include "cli/head_options.h"
 #include "cli/table.h"
+#include "reference/head/tensor_file.h"
 #include "reference/head/write.h"
 #include "reference/input_error.h"
 
@@ -85,8 +87,10 @@ std::string npy_bytes(const std::string& option, const OutputTensor& t) {
 
 void write_output(const std::string& option, const std::string& path, const std::string& prefix,
                   const std::vector<OutputTensor>& tensors,
-                  const std::map<std::string, std::string>& metadata) {
+                  const std::map<std::string, std::string>& metadata,
+                  const std::vector<std::string>& inputs) {
   if (!ends_with(path, ".npy")) {
+    require_no_input("-o", path, inputs);
     atomic_write_file(path, safetensors_bytes(tensors, metadata));
     return;
   }
@@ -97,6 +101,7 @@ void write_output(const std::string& option, const std::string& path, const std:
     const std::string name = t.name.starts_with(prefix) ? t.name.substr(prefix.size()) : t.name;
     files.emplace_back(name == "o" ? path : stem + "." + name + ".npy", npy_bytes(option, t));
   }
+  for (const auto& [name, bytes] : files) require_no_input("-o", name, inputs);
   atomic_write_files(files);
 }
 
@@ -146,6 +151,29 @@ void check_output_name(const std::string& option, const std::string& path) {
   if (!ends_with(path, ".safetensors") && !ends_with(path, ".npy")) {
     throw InputError(fmt::format("{} {}: expected a name ending in .safetensors or .npy", option,
                                  printable(path)));
+  }
+}
+
+std::vector<std::string> input_paths(const std::vector<Head>& heads,
+                                     std::vector<std::string> others) {
+  std::set<std::string> paths(others.begin(), others.end());
+  for (const Head& head : heads) {
+    for (const auto& file : head.files) {
+      if (file == nullptr) continue;
+      paths.insert(file->path());
+      paths.insert(file->sidecar_path());
+    }
+  }
+  return {paths.begin(), paths.end()};
+}
+
+void require_no_input(const std::string& option, const std::string& path,
+                      const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code error;  // what does not exist is not the same file
+    if (!std::filesystem::equivalent(path, input, error) || error) continue;
+    throw InputError(fmt::format("{} {}: is the input {}, expected another file", option,
+                                 printable(path), printable(input)));
   }
 }
 

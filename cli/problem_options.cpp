@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "cli/head_options.h"
 #include "cli/table.h"
 #include "reference/input_error.h"
 
@@ -86,13 +87,39 @@ Place place_of(const TensorFile& file, const Head& head, const std::string& full
   throw InputError(fmt::format(
       "{}: tensor {}: {}", printable(file.path()), printable(full),
       unusable == file.unusable().end()
-          ? "not found"
+          ? "not found, expected one of " + file.summary()
           : fmt::format("dtype {}, expected {}", printable(unusable->second.dtype), expected)));
 }
 
-Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& head,
-                   const std::string& name, std::int64_t columns, std::string_view expected) {
-  const std::string full = head.prefix + name;
+/// A tensor that an option names.
+struct Named {
+  std::shared_ptr<const TensorFile> file;
+  std::string full;
+};
+/// `name` after the head's prefix in the head's file; or, if it has none such and the name ends in
+/// .npy, the array of that file.
+Named tensor_named(const std::string& option, const std::string& name, const Head& head,
+                   bool one_file) {
+  if (one_file) {  // open already, with its options
+    const std::shared_ptr<const TensorFile>& file = head.files[0];
+    const std::string full = head.prefix + name;
+    const bool there = file->find(full) != nullptr || file->unusable().contains(full);
+    if (there || !ends_with(name, ".npy")) return {file, full};
+  }
+  if (!ends_with(name, ".npy")) {
+    throw InputError(
+        fmt::format("{}: found '{}', expected FILE.npy: heads in .npy files have no other tensors",
+                    option, printable(name)));
+  }
+  OpenOptions options;
+  options.any_dtype = true;
+  const std::shared_ptr<const TensorFile> file = TensorFile::open(name, options);
+  return {file, file->stem()};
+}
+
+Matrix head_matrix(const Named& named, const Head& head, std::int64_t columns,
+                   std::string_view expected) {
+  const auto& [file, full] = named;
   const Tensor* t = file->find(full);
   if (t == nullptr) refuse_tensor(*file, full, expected);
   const Place place = place_of(*file, head, full, t->shape, columns);
@@ -103,10 +130,9 @@ Matrix head_matrix(const std::shared_ptr<const TensorFile>& file, const Head& he
 
 /// A mask: a boolean tensor (safetensors BOOL, numpy '|b1'), or numbers of which those that are not
 /// zero are visible. Integers are refused: an integer mask may hold lengths, indices or bits.
-std::vector<std::uint8_t> mask_of(const std::shared_ptr<const TensorFile>& file, const Head& head,
-                                  const std::string& name, std::int64_t columns) {
+std::vector<std::uint8_t> mask_of(const Named& named, const Head& head, std::int64_t columns) {
   constexpr std::string_view expected = "BOOL, F32, F16 or BF16";
-  const std::string full = head.prefix + name;
+  const auto& [file, full] = named;
   std::vector<std::uint8_t> mask;
   const auto other = file->unusable().find(full);
   if (other != file->unusable().end()) {
@@ -126,7 +152,7 @@ std::vector<std::uint8_t> mask_of(const std::shared_ptr<const TensorFile>& file,
     }
     return mask;
   }
-  const Matrix m = head_matrix(file, head, name, columns, expected);
+  const Matrix m = head_matrix(named, head, columns, expected);
   std::vector<double> row(static_cast<std::size_t>(columns));
   for (std::int64_t i = 0; i < m.rows(); ++i) {
     m.load_row(i, row.data());
@@ -135,22 +161,24 @@ std::vector<std::uint8_t> mask_of(const std::shared_ptr<const TensorFile>& file,
   return mask;
 }
 
-double sink_of(const std::shared_ptr<const TensorFile>& file, const Head& head,
-               const std::string& text) {
+/// The number, or nothing where the text is none.
+std::optional<double> sink_number(const std::string& text) {
+  Rational value;
   try {
-    const Rational value = parse_exact_number(text);
-    const Interval enclosure = [&] {
-      const UpwardRounding up;
-      return enclose(value);
-    }();
-    if (!enclosure.is_point() || !enclosure.is_finite()) {
-      throw InputError(fmt::format("--sink: '{}' is no fp64 number", printable(text)));
-    }
-    return enclosure.lo();
+    value = parse_exact_number(text);
   } catch (const std::invalid_argument&) {
-    if (!file) throw InputError("--sink: expected a number with .npy files");
+    return std::nullopt;
   }
-  const std::string full = head.prefix + text;
+  const UpwardRounding up;
+  const Interval enclosure = enclose(value);
+  if (!enclosure.is_point() || !enclosure.is_finite()) {
+    throw InputError(fmt::format("--sink: '{}' is no fp64 number", printable(text)));
+  }
+  return enclosure.lo();
+}
+
+double sink_of(const Named& named, const Head& head, const std::string& text) {
+  const auto& [file, full] = named;
   if (file->unusable().contains(full)) refuse_tensor(*file, full, "F32, F16 or BF16");
   const Tensor* t = file->find(full);
   if (t == nullptr || t->shape.size() != 1 ||
@@ -180,18 +208,20 @@ void add_problem_options(CLI::App& command, ProblemOptions& options) {
                   "As --segments for the keys, if different")
       ->needs(segments);
   command.add_option("--bias", options.bias,
-                     "Final part of the name of an additive bias, natural units; -inf hides");
+                     "Final part of the name of an additive bias, or FILE.npy; natural units; -inf "
+                     "hides");
   command.add_option(
       "--mask-tensor", options.mask_tensor,
-      "Final part of the name of a mask tensor: true, or a number not 0, is visible");
+      "Final part of the name of a mask tensor, or FILE.npy: true, or a number not 0, is visible");
   command.add_option("--softcap", options.softcap,
                      "Scores become C tanh(score / C), before the bias");
-  command.add_option("--sink", options.sink,
-                     "Score of a key with value 0: a number, or a tensor with one a head");
+  command.add_option(
+      "--sink", options.sink,
+      "Score of a key with value 0: a number, or a tensor (or FILE.npy) with one a head");
 }
 
-void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_file,
-                           ScoreModifiers& p) {
+TensorFiles apply_problem_options(const ProblemOptions& a, const Head& head, bool one_file,
+                                  ScoreModifiers& p) {
   if (!a.window.empty()) p.window = window_of(a.window);
   if (!a.segments.empty() || !a.key_segments.empty()) {
     p.query_segments = segment_ids("--segments", a.segments, head.queries());
@@ -207,15 +237,27 @@ void apply_problem_options(const ProblemOptions& a, const Head& head, bool one_f
           fmt::format("--softcap: found '{}', expected a number", printable(a.softcap)));
     }
   }
-  std::shared_ptr<const TensorFile> file;
-  const bool wants_file = !a.bias.empty() || !a.mask_tensor.empty() || !a.sink.empty();
-  if (wants_file && one_file) file = head.files[0];  // open already, with its options
-  if (!file && (!a.bias.empty() || !a.mask_tensor.empty())) {
-    throw InputError("--bias, --mask-tensor: tensors are read from a .safetensors or .npz file");
+  TensorFiles opened;
+  const auto named = [&](const char* option, const std::string& name) {
+    Named tensor = tensor_named(option, name, head, one_file);
+    if (!one_file || tensor.file != head.files[0]) opened.push_back(tensor.file);
+    return tensor;
+  };
+  if (!a.bias.empty()) {
+    p.bias = head_matrix(named("--bias", a.bias), head, head.keys(), "F32, F16 or BF16");
   }
-  if (!a.bias.empty()) p.bias = head_matrix(file, head, a.bias, head.keys(), "F32, F16 or BF16");
-  if (!a.mask_tensor.empty()) p.mask = mask_of(file, head, a.mask_tensor, head.keys());
-  if (!a.sink.empty()) p.sink = sink_of(file, head, a.sink);
+  if (!a.mask_tensor.empty()) {
+    p.mask = mask_of(named("--mask-tensor", a.mask_tensor), head, head.keys());
+  }
+  if (!a.sink.empty()) {
+    p.sink = sink_number(a.sink);
+    if (!p.sink && !one_file && !ends_with(a.sink, ".npy")) {
+      throw InputError(fmt::format(
+          "--sink: found '{}', expected a number, or FILE.npy with .npy heads", printable(a.sink)));
+    }
+    if (!p.sink) p.sink = sink_of(named("--sink", a.sink), head, a.sink);
+  }
+  return opened;
 }
 
 std::vector<std::string> warnings_of(const ProblemOptions& a, const Head& head) {

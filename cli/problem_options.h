@@ -4,14 +4,18 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "reference/head/load.h"
 #include "reference/head/score_modifiers.h"
+#include "reference/head/tensor_file.h"
 
 namespace headroom::cli {
+
+using TensorFiles = std::vector<std::shared_ptr<const TensorFile>>;
 
 struct ProblemOptions {
   std::string window, segments, key_segments, bias, mask_tensor, softcap, sink;
@@ -22,10 +26,12 @@ struct ProblemOptions {
 void add_problem_options(CLI::App& command, ProblemOptions& options);
 
 /// Puts the options into the modifiers of `head`, or of a problem made of it. Tensors are read from
-/// the head's file; `one_file`: it is one .safetensors file. Throws InputError for what does not
-/// fit.
-void apply_problem_options(const ProblemOptions& options, const Head& head, bool one_file,
-                           ScoreModifiers& modifiers);
+/// the head's file
+/// (`one_file`: it is one .safetensors or .npz file) or from .npy files of their own, which are
+/// returned: call require_unchanged() of each before anything is published. Throws InputError for
+/// what does not fit.
+[[nodiscard]] TensorFiles apply_problem_options(const ProblemOptions& options, const Head& head,
+                                                bool one_file, ScoreModifiers& modifiers);
 
 /// What the loader warns of, less the tensors that the options read.
 std::vector<std::string> warnings_of(const ProblemOptions& options, const Head& head);

@@ -61,10 +61,11 @@ Rounding rounding_named(const std::string& name) {
 }
 
 AttentionProblem problem_of(const ReferenceArguments& a, const Head& head,
-                            const std::optional<KernelModel>& kernel) {
+                            const std::optional<KernelModel>& kernel, TensorFiles& others) {
   AttentionProblem p =
       kernel ? AttentionProblem::as_multiplied(head, *kernel) : AttentionProblem(head);
-  apply_problem_options(a.problem, head, a.files.size() == 1, p);
+  const TensorFiles opened = apply_problem_options(a.problem, head, a.files.size() == 1, p);
+  others.insert(others.end(), opened.begin(), opened.end());
   return p;
 }
 
@@ -163,6 +164,11 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
     throw InputError("-o: heads of several prefixes need a .safetensors output");
   }
 
+  const std::vector<std::string> inputs =
+      input_paths(heads, {a.kernel, a.problem.bias, a.problem.mask_tensor, a.problem.sink});
+  require_no_input("-o", a.output, inputs);
+
+  TensorFiles others;
   std::vector<HeadSummary> summaries;
   std::uint64_t total = 0;
   for (const Head& head : heads) {
@@ -190,7 +196,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
         same_prefix.clear();
         tensors.clear();
       }
-      const AttentionProblem problem = problem_of(a, *s.head, kernel);
+      const AttentionProblem problem = problem_of(a, *s.head, kernel, others);
       const auto n = static_cast<std::int64_t>(s.rows.size());
       const std::int64_t dv = problem.value_channels();
       HeadTensors t;
@@ -215,6 +221,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
     stack(out, same_prefix, tensors);
   }
   for (const Head& head : heads) head.require_unchanged();
+  for (const auto& file : others) file->require_unchanged();
   std::map<std::string, std::string> metadata = {
       {"headroom", HEADROOM_VERSION},
       {"reference", kernel ? "multiplied operands of kernel " + kernel->name : "stored operands"},
@@ -228,7 +235,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
   std::string ids;
   for (const Head& h : heads) ids += (ids.empty() ? "" : " ") + h.id;
   metadata["heads"] = ids;
-  write_output("--format", a.output, heads.front().prefix, out, metadata);
+  write_output("--format", a.output, heads.front().prefix, out, metadata, inputs);
 
   std::int64_t undecided = 0;
   for (const HeadSummary& s : summaries) undecided += s.counts.of(Rung::undecided);

@@ -353,7 +353,8 @@ OutputTensor fp32_tensor(const std::string& name, std::vector<std::int64_t> shap
 }
 
 /// DIR/ID.NAME.npy for every intermediate.
-void write_dump(const std::string& folder, const HeadRun& run, const SimulationDump& dump) {
+void write_dump(const std::string& folder, const HeadRun& run, const SimulationDump& dump,
+                const std::vector<std::string>& inputs) {
   const auto n = static_cast<std::int64_t>(run.rows.size());
   const std::int64_t keys = run.head->keys(), dv = run.head->value_channels();
   std::vector<OutputTensor> tensors = {
@@ -377,6 +378,7 @@ void write_dump(const std::string& folder, const HeadRun& run, const SimulationD
   for (const OutputTensor& t : tensors) {
     files.emplace_back((std::filesystem::path(folder) / (stem + "." + t.name + ".npy")).string(),
                        npy_bytes("--dump", t));
+    require_no_input("--dump", files.back().first, inputs);
   }
   atomic_write_files(files);
 }
@@ -708,6 +710,10 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
   if (ends_with(a.output, ".npy") && heads.front().prefix != heads.back().prefix) {
     throw InputError("-o: heads of several prefixes need a .safetensors output");
   }
+  const std::vector<std::string> inputs =
+      input_paths(heads, {a.kernel, a.problem.bias, a.problem.mask_tensor, a.problem.sink});
+  if (!a.output.empty()) require_no_input("-o", a.output, inputs);
+  TensorFiles others;
   std::vector<HeadRun> runs;
   std::uint64_t total = 0;
   for (const Head& head : heads) {
@@ -727,7 +733,9 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
     for (HeadRun& run : runs) {
       const Head& head = *run.head;
       AttentionProblem problem(head);
-      apply_problem_options(a.problem, head, a.files.size() == 1, problem);
+      const TensorFiles opened =
+          apply_problem_options(a.problem, head, a.files.size() == 1, problem);
+      append(others, opened);
       LoopParameters parameters = given;
       if (wants_table(a.stabilizer, given)) {
         run.certified_gate = take_certified_table(head, kernel, parameters);
@@ -740,7 +748,8 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
         const auto loop = make_loop_stabilizer(a.stabilizer, parameters);
         run.result = simulate(problem, kernel, *loop, run.rows, options, &dump);
         head.require_unchanged();
-        write_dump(a.dump, run, dump);
+        for (const auto& file : others) file->require_unchanged();
+        write_dump(a.dump, run, dump, inputs);
         progress.advance(run.rows.size());
       }
       run.largest_value = largest_value(head);
@@ -777,6 +786,7 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
     if (!same_prefix.empty()) stack(out, same_prefix, tensors);
   }
   for (const Head& head : heads) head.require_unchanged();
+  for (const auto& file : others) file->require_unchanged();
   if (!a.output.empty()) {
     std::map<std::string, std::string> metadata = {
         {"headroom", HEADROOM_VERSION},
@@ -795,7 +805,7 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
     std::string ids;
     for (const Head& h : heads) ids += (ids.empty() ? "" : " ") + h.id;
     metadata["heads"] = ids;
-    write_output("-o: output", a.output, heads.front().prefix, out, metadata);
+    write_output("-o: output", a.output, heads.front().prefix, out, metadata, inputs);
   }
 
   exit_code = std::any_of(runs.begin(), runs.end(),

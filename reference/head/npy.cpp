@@ -285,7 +285,14 @@ void check_extent(const std::string& where, const NpyArray& array) {
 void parse_npy(TensorFile& file, const OpenOptions& options) {
   const std::string where = path_text(file.path_);
   NpyArray array = read_npy(where, {file.map_.data(), file.map_.size()}, options);
-  if (array.operand == nullptr) throw InputError(where + ": " + array.refusal);
+  if (array.operand == nullptr) {
+    if (!options.any_dtype) throw InputError(where + ": " + array.refusal);
+    check_extent(where, array);
+    file.unusable_.emplace(file.stem_,
+                           UnusableTensor{array.descr, std::move(array.shape), array.data.data(),
+                                          static_cast<std::int64_t>(array.data.size())});
+    return;
+  }
   file.tensors_.push_back({file.stem_, *array.operand, std::move(array.shape), array.data.data(),
                            static_cast<std::int64_t>(array.data.size()), array.was_void()});
 }

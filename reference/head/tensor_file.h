@@ -40,6 +40,9 @@ struct OpenOptions {
   /// numpy saves bfloat16 as `V2`, two bytes of no type: read those as bf16. Any other type of two
   /// bytes would be misread, so this is never guessed.
   bool v2_is_bf16 = false;
+  /// List the array of a .npy by unusable() where its dtype is no operand format, as that of a
+  /// .npz: for masks. Else it is an InputError that says what to do.
+  bool any_dtype = false;
 };
 
 /// A read-only tensor file. Everything the header says is validated on opening. Not copyable;
@@ -50,7 +53,8 @@ struct OpenOptions {
 ///   Operands are F32, F16, BF16, F8_E4M3 and F8_E5M2. Tensors of other dtypes are listed by
 ///   `unusable()`; their extents are checked all the same where the dtype's width is known.
 /// * .npy versions 1, 2, 3: '<f2', '<f4' in C order, and 'V2' on request. A big-endian,
-///   Fortran-ordered, structured or void dtype is an InputError that says so; .npy has no FP8. The
+///   Fortran-ordered, structured or void dtype is an InputError that says so (any_dtype: it is
+///   listed by `unusable()`); .npy has no FP8. The
 ///   single tensor is named after the file's stem.
 /// * .npz: a zip archive of .npy members, each a tensor of the member's name. Stored members are
 ///   mapped where they lie, deflated ones are inflated into a temporary file without a name

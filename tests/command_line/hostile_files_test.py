@@ -187,6 +187,26 @@ class Hostile(unittest.TestCase):
             done = self.run_program("certify", path, *CERTIFY, "--cast", "rne")
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_simulate_replaces_no_input(self):
+        """Neither the heads, nor their sidecar's link, nor an array that an option names."""
+        path = self.folder / "h.safetensors"
+        words = {name: ("F32", [3, 4], bytes(48)) for name in "qkv"}
+        path.write_bytes(safetensors(words))
+        before = path.read_bytes()
+        common = ["--kernel", "ieee-fp32", "--stabilizer", "online-fa2"]
+        self.assert_refused(self.run_program("simulate", path, *common, "-o", path), "is the input")
+        arrays = [self.folder / f"{name}.npy" for name in ("q", "k", "v", "bias")]
+        for array in arrays[:3]:
+            array.write_bytes(npy("<f4", (3, 4), bytes(48)))
+        arrays[3].write_bytes(npy("<f4", (3, 3), bytes(36)))
+        self.assert_refused(self.run_program("simulate", *arrays[:3], *common, "--bias", arrays[3],
+                                             "-o", arrays[3]), "is the input")
+        lse = self.folder / "o.lse.npy"
+        arrays[0].rename(lse)
+        self.assert_refused(self.run_program("simulate", lse, *arrays[1:3], *common, "-o",
+                                             self.folder / "o.npy"), "is the input")
+        self.assertEqual((path.read_bytes(), (self.folder / "o.npy").exists()), (before, False))
+
     def test_tensors_that_options_name(self):
         """Scores 0, two keys of three visible and a sink of 0: LSE is ln 3. What no option names is
         warned of."""

@@ -299,6 +299,39 @@ class ReferenceTest(unittest.TestCase):
         self.assertEqual(self.expect(["--mask-tensor", "bmask"],
                                      sees=lambda i, j: self.head.mask[i][j]), output)
 
+    def test_mask_and_sink_in_files_of_their_own(self):
+        """Heads in .npy files have no other tensors: --mask-tensor and --sink name .npy files."""
+        names = []
+        for name, descr, dtype in (("q", "<f4", "F32"), ("k", "<f4", "F32"), ("v", "<f4", "F32"),
+                                   ("mask", "|b1", "BOOL")):
+            rows = getattr(self.head, name)
+            names.append(self.folder / f"{name}.npy")
+            names[-1].write_bytes(npy_bytes(descr, [len(rows), len(rows[0])], pack(
+                dtype, [x for row in rows for x in row])))
+        out = self.folder / "exact.npy"
+        arguments = [*names[:3], "--scale", "1/2", "--mask", "none", "--format", "fp32", "-o", out]
+        run(*arguments, "--mask-tensor", names[3])
+        _, output = read_npy(out)
+        for i in range(self.head.nq):
+            o, _ = self.head.row(i, sees=lambda i, j: self.head.mask[i][j])
+            self.assertEqual(output[i * self.head.dv:(i + 1) * self.head.dv],
+                             [rounded(x, "fp32") for x in o])
+        self.assertRegex(self.refused(*arguments, "--mask-tensor", "mask"),
+                         r"--mask-tensor: found 'mask', expected FILE\.npy")
+        self.assertRegex(self.refused(*arguments, "--bias", names[3]), r"\|b1, expected F32")
+        self.assertRegex(self.refused(*arguments, "--sink", "mask"), "--sink: found 'mask'")
+        self.assertRegex(self.refused(self.file, "--format", "fp32", "-o", self.out, "--bias",
+                                      "alibi"), "alibi: not found, expected one of.*'bmask'")
+
+    def test_inputs_are_not_replaced(self):
+        before = self.file.read_bytes()
+        link = self.folder / "link.safetensors"
+        link.symlink_to(self.file)
+        for out in (self.file, link):
+            self.assertRegex(self.refused(self.file, "--format", "fp32", "-o", out),
+                             "-o .*: is the input .*, expected another file")
+            self.assertEqual(self.file.read_bytes(), before)
+
     def test_operands_as_a_kernel_rounds_them(self):
         """scale 3/8 multiplied into Q and rounded to BF16: the product has at most 10 bits, so that
         there is one rounding whatever `arithmetic` is; log2(e) stays at the score."""
