@@ -870,10 +870,8 @@ KernelModel parse_kernel(const std::string& text, const std::string& path) {
 }
 
 KernelModel load_kernel(const std::string& name_or_path) {
+  if (is_preset(name_or_path)) return preset(name_or_path);
   const std::vector<std::string> names = preset_names();
-  if (std::find(names.begin(), names.end(), name_or_path) != names.end()) {
-    return preset(name_or_path);
-  }
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(name_or_path, error);
   if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) {

@@ -32,9 +32,13 @@ std::string canonical_text(const KernelModel& model);
 /// SHA-256 of canonical_text, lower-case hex.
 std::string digest(const KernelModel& model);
 
-/// Stock kernels, one a machine: "tpu7x", "tpu-v6e", "hopper", "ieee-fp32", "fp16-everywhere".
+/// Stock kernels, one a machine (reference/model/presets/).
 std::vector<std::string> preset_names();
-/// The stock kernel of a machine. Throws InputError that lists the names.
+/// A machine's name, alone or with a reading of subnormal numbers: "hopper", "hopper:ftz",
+/// "hopper:gradual".
+bool is_preset(const std::string& name);
+/// The stock kernel of a machine; with ":ftz" or ":gradual" every stage flushes subnormal results,
+/// or none does. Throws InputError that lists the names.
 KernelModel preset(const std::string& name);
 
 }  // namespace headroom

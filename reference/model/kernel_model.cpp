@@ -388,14 +388,18 @@ std::vector<std::string> simulated_only(const KernelModel& m) {
   const auto list = [&](bool differs, const std::string& key, const std::string& value) {
     if (differs) keys.push_back(key + " = " + value);
   };
-  for (const auto& [section, a] :
-       {std::pair<std::string, const Accumulator&>{"score", m.score.accumulator},
-        std::pair<std::string, const Accumulator&>{"denominator", m.denominator},
-        std::pair<std::string, const Accumulator&>{"numerator", m.numerator}}) {
-    list(a.denormals_are_zero, section + ".denormals_are_zero", "true");
-  }
+  // Subnormal operands that are read as zeros: score_error() has room for them where the sum
+  // flushes; terms of l and weights of O must not be subnormal (values are looked at head by head).
+  const Accumulator& score = m.score.accumulator;
+  list(score.denormals_are_zero && !(score.flush_to_zero && m.operand.emin <= score.format.emin &&
+                                     (m.centring.keys != Centring::mean ||
+                                      m.centring.difference.emin <= score.format.emin)),
+       "score.denormals_are_zero", "true");
+  const bool whole_terms = m.p.denominator_rounded ? m.p.flush_to_zero : m.exp2.flush_to_zero;
+  list(m.denominator.denormals_are_zero && !whole_terms, "denominator.denormals_are_zero", "true");
+  list(m.numerator.denormals_are_zero && !m.p.flush_to_zero, "numerator.denormals_are_zero",
+       "true");
   list(m.score.softcap != SoftcapFormula::tanh, "score.softcap", to_text(m.score.softcap));
-  list(m.mask != MaskStage{}, "mask", to_text(m.mask.form) + fmt::format(" of {:a}", m.mask.value));
   list(m.sink != SinkPlace::end, "sink.place", to_text(m.sink));
   list(m.exponent.base != ExponentBase::two, "exponent.base", to_text(m.exponent.base));
   list(is_fa4_polynomial(m.exp2.name), "exp2.unit", m.exp2.name);

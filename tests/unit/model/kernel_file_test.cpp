@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/multiprecision/cpp_int.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -45,7 +46,51 @@ TEST(Presets, AreValidAndRoundTrip) {
   EXPECT_EQ(digests.size(), preset_names().size());
 }
 
+TEST(Presets, HaveBothReadingsOfSubnormals) {
+  const auto flushes = [](const KernelModel& m) {
+    return std::vector<bool>{m.exp2.flush_to_zero,
+                             m.p.flush_to_zero,
+                             m.score.accumulator.flush_to_zero,
+                             m.denominator.flush_to_zero,
+                             m.numerator.flush_to_zero,
+                             m.normalise.reciprocal_flush_to_zero};
+  };
+  for (const std::string& name : preset_names()) {
+    for (const bool flushed : {true, false}) {
+      const std::string reading = name + (flushed ? ":ftz" : ":gradual");
+      ASSERT_TRUE(is_preset(reading));
+      const KernelModel m = load_kernel(reading), stock = preset(name);
+      EXPECT_EQ(m.name, reading);
+      EXPECT_EQ(m.machine, name);
+      EXPECT_EQ(flushes(m), std::vector<bool>(6, flushed)) << reading;
+      EXPECT_FALSE(find_problem(m)) << reading;
+      EXPECT_TRUE(simulated_only(m).empty()) << reading;
+      EXPECT_EQ(parse_kernel(canonical_text(m), reading), m);
+      // nothing else is another
+      EXPECT_EQ(m.exp2.max_error_ulps, stock.exp2.max_error_ulps);
+      EXPECT_EQ(m.score.accumulator.order, stock.score.accumulator.order);
+      // a stage that reads subnormals otherwise than its source says is assumed
+      if (m.exp2.flush_to_zero != stock.exp2.flush_to_zero) {
+        EXPECT_TRUE(std::any_of(m.facts.begin(), m.facts.end(), [](const MachineFact& f) {
+          return f.id == "exp2.kernel-file" && f.evidence == Evidence::assumed;
+        })) << reading;
+      }
+    }
+  }
+  for (const char* no : {"hopper:", "hopper:FTZ", ":ftz", "volta:ftz", "hopper:ftz:ftz"}) {
+    EXPECT_FALSE(is_preset(no)) << no;
+  }
+}
+
 TEST(Presets, StateTheFactsOfTheirMachines) {
+  EXPECT_EQ(to_text(preset("ampere").numerator.order), "matrix-unit:24:8");
+  EXPECT_EQ(to_text(preset("ada").numerator.order), "matrix-unit:24:8");
+  EXPECT_EQ(to_text(preset("blackwell").numerator.order), "matrix-unit:25:16");
+  EXPECT_EQ(preset("blackwell").exp2.max_error_ulps, 1430);
+  EXPECT_FALSE(preset("blackwell").exp2.propagates_nan);
+  EXPECT_EQ(preset("ampere").tiles.empty_row, EmptyRowRule::zero_pos_inf);
+  EXPECT_TRUE(preset("cpu-avx512-bf16").numerator.denormals_are_zero);
+  EXPECT_EQ(preset("cdna3").exp2.max_error_ulps, 1.5);
   for (const char* name : {"tpu7x", "tpu-v6e"}) {
     const KernelModel m = preset(name);
     EXPECT_EQ(m.exp2.max_error_ulps, 90);
@@ -209,8 +254,13 @@ TEST(KernelFile, SimulatedOnlyNamesWhatNoBoundCovers) {
   EXPECT_EQ(open("[numerator]\ndenormals_are_zero = true\n"),
             "numerator.denormals_are_zero = true");
   EXPECT_EQ(open("[score]\nsoftcap = \"logistic\"\n"), "score.softcap = logistic");
-  EXPECT_EQ(open("[mask]\nvalue = -10000\n"), "mask = select of -0x1.388p+13");
-  EXPECT_EQ(open("[mask]\nform = \"additive\"\n"), "mask = additive of -inf");
+  EXPECT_EQ(open("[mask]\nvalue = -10000\n"), "");
+  EXPECT_EQ(open("[mask]\nform = \"additive\"\n"), "");
+  // subnormal operands that are read as zeros are covered where nothing subnormal is left to lose
+  EXPECT_EQ(open("[score]\ndenormals_are_zero = true\n"), "score.denormals_are_zero = true");
+  EXPECT_EQ(open("[score]\ndenormals_are_zero = true\nflush_to_zero = true\n"), "");
+  EXPECT_EQ(open("[p]\nflush_to_zero = true\n[numerator]\ndenormals_are_zero = true\n"), "");
+  EXPECT_EQ(open("[denominator]\ndenormals_are_zero = true\n"), "");  // its exp2 flushes
   EXPECT_EQ(open("[sink]\nplace = \"start\"\n"), "sink.place = start");
   EXPECT_EQ(open("[exponent]\nbase = \"e\"\n"), "exponent.base = e");
   EXPECT_EQ(open("[exp2]\nunit = \"fa4-poly5\"\nfloor = \"2^-126\"\n"),
@@ -485,12 +535,16 @@ TEST(KernelFile, SyntaxErrorsSayWhatIsExpected) {
 }
 
 TEST(KernelFile, ErrorsOfTheWholeFile) {
-  EXPECT_EQ(error_of("name = \"x\"\n"),
-            "k.toml:1:1: machine: found nothing, expected one of tpu7x, tpu-v6e, hopper, "
-            "ieee-fp32, fp16-everywhere, or complete = true and every key");
-  EXPECT_EQ(error_of("machine = \"volta\"\nname = \"x\"\n"),
-            "k.toml:1:11: machine: found \"volta\", expected one of tpu7x, tpu-v6e, hopper, "
-            "ieee-fp32, fp16-everywhere, or complete = true and every key");
+  EXPECT_EQ(
+      error_of("name = \"x\"\n"),
+      "k.toml:1:1: machine: found nothing, expected one of tpu7x, tpu-v6e, ampere, ada, hopper, "
+      "blackwell, cdna3, cpu-avx512-bf16, "
+      "ieee-fp32, fp16-everywhere, or complete = true and every key");
+  EXPECT_EQ(
+      error_of("machine = \"volta\"\nname = \"x\"\n"),
+      "k.toml:1:11: machine: found \"volta\", expected one of tpu7x, tpu-v6e, ampere, ada, hopper, "
+      "blackwell, cdna3, cpu-avx512-bf16, "
+      "ieee-fp32, fp16-everywhere, or complete = true and every key");
   EXPECT_EQ(error_of("machine = \"hopper\"\n"),
             "k.toml:1:1: name: found nothing, expected a name for this kernel");
   EXPECT_EQ(error_of("complete = true\nname = \"x\"\nmachine = \"mine\"\noperand = \"bf16\"\n"
@@ -506,9 +560,11 @@ TEST(KernelFile, ErrorsOfTheWholeFile) {
     load_kernel("/");
     FAIL();
   } catch (const InputError& e) {
-    EXPECT_STREQ(e.what(),
-                 "/: is a directory, expected a kernel file or one of tpu7x, tpu-v6e, hopper, "
-                 "ieee-fp32, fp16-everywhere");
+    EXPECT_STREQ(
+        e.what(),
+        "/: is a directory, expected a kernel file or one of tpu7x, tpu-v6e, ampere, ada, hopper, "
+        "blackwell, cdna3, cpu-avx512-bf16, "
+        "ieee-fp32, fp16-everywhere");
   }
   EXPECT_THROW(load_kernel(""), InputError);
 }
