@@ -141,6 +141,7 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   parameters["max_error"] = options.max_error ? Json(hex_float(*options.max_error)) : Json(nullptr);
   parameters["evaluate_rows"] = options.evaluate_rows;
   parameters["evaluate_scores"] = options.evaluate_scores;
+  for (const auto& [name, value] : report.parameters) parameters[name] = hex_float(value);
   j["head"] = head_json(head);
   Json& gate = j["gate"];
   if (report.has_gate) {
@@ -154,6 +155,11 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
                                                        : "unknown";
     if (report.has_kernel_gate) gate["kernel_value"] = hex_float(report.kernel_gate_value);
     if (!report.gate_note.empty()) gate["note"] = report.gate_note;
+    if (report.policy == Policy::fdpp) {
+      gate["rows"] = {{"stay", report.row_paths.fixed},
+                      {"leave", report.row_paths.online},
+                      {"either", report.row_paths.either}};
+    }
   } else {
     gate = nullptr;
   }

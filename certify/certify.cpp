@@ -106,12 +106,84 @@ void weaken_status(HeadReport& report) {
   report.status = report.assumptions.empty() ? ClaimStatus::enclosed : ClaimStatus::assumed;
 }
 
+/// What online softmax is taken to do where the first tiles of a row are hidden.
+void assume_guard(const Head& head, HeadReport& report) {
+  if (!head.modifiers.hides_keys() && !head.modifiers.bias) return;
+  report.assumptions.emplace_back(
+      "online.hidden-tiles: online softmax guards a running maximum of -inf, where the first "
+      "tiles of a row are hidden");
+  weaken_status(report);
+}
+
+/// The first value that a numerator of [numerator] denormals_are_zero would read as zero, in words;
+/// empty if there is none.
+std::string values_read_as_zero(const Head& head, const KernelModel& kernel) {
+  if (!kernel.numerator.denormals_are_zero) return {};
+  const double least = std::ldexp(1.0, kernel.operand.emin);
+  std::vector<double> v(static_cast<std::size_t>(head.value_channels()));
+  for (std::int64_t j = 0; j < head.keys(); ++j) {
+    head.v.load_row(j, v.data());
+    for (const double x : v) {
+      if (x != 0 && std::fabs(x) < least) return "a subnormal value at key " + std::to_string(j);
+    }
+  }
+  return {};
+}
+
+std::string count_of_rows(std::int64_t n) {
+  return std::to_string(n) + (n == 1 ? " row" : " rows");
+}
+
+/// Policy fdpp: rows that stay in the range hold the claims of the fixed shift, rows that are
+/// recomputed those of online softmax, rows that may go either way both.
+void take_tested(const PathContext& context, HeadReport& report) {
+  const RangeTest test = range_test(context.kernel, report.parameters);
+  const std::unique_ptr<FixedStabilizer> shift =
+      make_range_tested(context.up, context.kernel, context.operands, context.scan, test);
+  report.stabilizer = std::string(shift->name());
+  report.row_paths =
+      row_paths(context.up, context.head, context.kernel, context.operands, context.scan, test,
+                context.options.evaluate_rows, context.options.evaluate_scores);
+  const RowPaths& paths = report.row_paths;
+  report.rows_evaluated = paths.rows_evaluated;
+  report.cap = shift->cap();
+  report.has_gate = true;
+  report.gate_value = paths.excess;
+  report.gate_limit = 0;
+  report.gate_accepts = paths.online > 0 ? Tri::no : paths.either > 0 ? Tri::unknown : Tri::yes;
+
+  PathContext chosen = context;
+  chosen.paths = &paths;
+  const bool all_stay = paths.online + paths.either == 0;
+  const auto take = [&](PathResult path) {
+    report.rows_evaluated += path.rows_evaluated;
+    report.rows_undecided += path.rows_undecided;
+    report.claims =
+        report.claims.empty() ? std::move(path.claims) : worse_of(report.claims, path.claims);
+  };
+  if (all_stay || paths.fixed + paths.either > 0) take(fixed_path_claims(chosen, *shift));
+  if (!all_stay) {
+    assume_guard(context.head, report);
+    take(online_path_claims(chosen));
+  }
+  decide_by(report, report.claims, all_stay ? Verdict::certified : Verdict::fallback,
+            all_stay ? "the tested shift" : "the shift or online softmax");
+  if (all_stay) return;
+  const std::string rows =
+      count_of_rows(paths.online) + " leave the range" +
+      (paths.either > 0 ? ", " + count_of_rows(paths.either) + " may" : std::string());
+  report.reason =
+      rows + "; " +
+      (report.verdict == Verdict::fallback ? "the shift and online softmax hold" : report.reason);
+}
+
 HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                        const CertifyOptions& options, const Operands& operands,
                        const HeadScan& scan, const GateNorms& joined) {
   HeadReport report;
   report.id = head.id;
   report.policy = options.policy;
+  report.parameters = complete_parameters(options.policy, kernel, options.parameters);
   report.keys = head.keys();
   report.queries = head.queries();
   report.channels = head.channels();
@@ -162,34 +234,51 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
     return report;
   }
 
+  if (const std::string where = values_read_as_zero(head, kernel); !where.empty()) {
+    report.verdict = Verdict::undecided;
+    report.reason = "no bound covers numerator.denormals_are_zero = true with " + where;
+    report.stabilizer = std::string(to_text(options.policy));
+    report.margin_bits = infinity;
+    return report;
+  }
+
   KeyGeometry geometry(up, head, operands, scan);
   if (options.exact_rows) {
     report.bounds =
         score_bounds_report(up, head, kernel, operands, scan, geometry, *options.exact_rows);
   }
-  const PathContext context{up, head, kernel, operands, scan, options, geometry};
+  PathContext context{up, head, kernel, operands, scan, options, geometry};
   if (head.modifiers.softcap) {
     report.assumptions.emplace_back(
         "softcap.tanh: the softcap's tanh is correctly rounded in FP32 (tanh.approx is not)");
     weaken_status(report);
   }
-  const bool hides_tiles = head.modifiers.hides_keys() || head.modifiers.bias;
-  const auto take_online = [&](Verdict if_all_hold) {
-    if (hides_tiles) {
-      report.assumptions.emplace_back(
-          "online.hidden-tiles: online softmax guards a running maximum of -inf, where the first "
-          "tiles of a row are hidden");
-      weaken_status(report);
-    }
-    PathResult online = online_path_claims(context);
-    report.stabilizer = "online";
+  const auto take_online = [&](Verdict if_all_hold, const LazyRescale* lazy = nullptr) {
+    if (context.guard) assume_guard(head, report);
+    PathContext chosen = context;
+    chosen.lazy = lazy;
+    PathResult online = online_path_claims(chosen);
+    report.stabilizer = lazy != nullptr ? "fa4" : "online";
     report.rows_evaluated += online.rows_evaluated;
     report.rows_undecided = online.rows_undecided;
-    decide_by(report, online.claims, if_all_hold, "online softmax");
+    decide_by(
+        report, online.claims, if_all_hold,
+        lazy != nullptr ? "online softmax with a maximum that may stay behind" : "online softmax");
     report.claims = std::move(online.claims);
   };
   if (options.policy == Policy::online) {
+    context.initial_max = report.parameters.at("initial_max");
+    context.guard = report.parameters.at("guard") != 0;
     take_online(Verdict::certified);
+    return report;
+  }
+  if (options.policy == Policy::fa4) {
+    const LazyRescale lazy = lazy_rescale(report.parameters);
+    take_online(Verdict::certified, &lazy);
+    return report;
+  }
+  if (options.policy == Policy::fdpp) {
+    take_tested(context, report);
     return report;
   }
 
@@ -298,6 +387,7 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
 std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const KernelModel& kernel,
                                       const CertifyOptions& options,
                                       const std::function<void(std::size_t)>& progress) {
+  complete_parameters(options.policy, kernel, options.parameters);  // throws before any work
   struct Prepared {
     std::unique_ptr<Operands> operands;
     HeadScan scan;

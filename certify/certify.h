@@ -9,6 +9,8 @@
 
 #include "certify/claim.h"
 #include "certify/policy.h"
+#include "certify/policy_parameters.h"
+#include "certify/range_test.h"
 #include "certify/row_bounds.h"
 #include "reference/head/head.h"
 #include "reference/model/kernel_model.h"
@@ -17,6 +19,9 @@ namespace headroom {
 
 struct CertifyOptions {
   Policy policy = Policy::clis;
+  /// What the rule of the policy leaves open; defaults in policy_parameters.h for what is not
+  /// given.
+  PolicyParameters parameters;
   /// Limit of mass.lost, and the guard bits of the gate; product.flush is held to it too.
   double eps = 0x1p-10;
   /// Limit of output.error (absolute); reported only if unset.
@@ -25,8 +30,8 @@ struct CertifyOptions {
   std::int64_t evaluate_rows = 64;
   /// Exactly evaluated scores at most, a head.
   std::int64_t evaluate_scores = std::int64_t{1} << 22;
-  /// Where more rows stay open than are evaluated exactly, they are bounded by the box and the balls
-  /// of their keys first. `clis` does without on its fixed path: kappa is its bound.
+  /// Where more rows stay open than are evaluated exactly, they are bounded by the box and the
+  /// balls of their keys first. `clis` does without on its fixed path: kappa is its bound.
   bool tighter_bounds = true;
   /// Report each bound of these rows' scores with its slack (HeadReport::bounds).
   std::optional<ExactRows> exact_rows;
@@ -53,6 +58,10 @@ struct HeadReport {
   double gate_limit = 0;
   Tri gate_accepts = Tri::unknown;
   std::string gate_note;
+  /// The policy's parameters, complete.
+  PolicyParameters parameters;
+  /// fdpp: which rows stay on the fixed shift.
+  RowPaths row_paths;
   /// The gate's value as the kernel itself computes it, bit by bit, in sequential order.
   bool has_kernel_gate = false;
   double kernel_gate_value = 0;
@@ -71,7 +80,7 @@ struct HeadReport {
 
 /// One report a head, in order. Heads are independent but for gates whose unit is head over batch.
 /// `progress` is called from worker threads with the number of heads finished.
-/// Never throws for a numerical outcome.
+/// Never throws for a numerical outcome; InputError for parameters that the policy does not have.
 std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const KernelModel& kernel,
                                       const CertifyOptions& options,
                                       const std::function<void(std::size_t)>& progress = {});

@@ -14,6 +14,7 @@
 #include "bounds/score.h"
 #include "bounds/stabilizer.h"
 #include "bounds/sums.h"
+#include "certify/lazy_frames.h"
 #include "certify/row_execution.h"
 #include "certify/row_scores.h"
 
@@ -34,6 +35,10 @@ struct RowFacts {
   Interval lost{0.0, 1.0};
   Interval flush{0.0, infinity};
   Interval mask{0.0, infinity};
+  Interval hidden = unknown_log2;   ///< exponent of a hidden key, whose score is a finite stand-in
+  Interval initial = unknown_log2;  ///< initial maximum less the row's own
+  /// log2 of the largest rescale factor, where it is a claim of rows (waves)
+  Interval correction{0.0};
   std::int64_t key = -1;
 };
 
@@ -46,8 +51,17 @@ struct RowInputs {
   Upper<Log2> exponent;            ///< bound of x^ before its rounding
   Lower<Log2> mean_exponent;       ///< zbar - mu - e
   Lower<Log2> exact_mean;          ///< zbar - mu
-  Lower<Log2> padding_mass;        ///< unused unless keys are padded
-  std::int64_t far = 0;            ///< far keys (row_scores.h)
+  /// Of a row that stays in a tested range: a lower bound of every stored exponent.
+  Lower<Log2> least_exponent{-infinity};
+  /// Online: lower bound of the exponent that the row's maximum has, in every frame from its
+  /// tile's.
+  Lower<Log2> top_exponent;
+  double residual = 0;    ///< online: how far rounding can move what is subtracted
+  double correction = 0;  ///< waves: upper bound of log2 of a rescale factor
+  /// Exact scores of hidden keys, where they are finite stand-ins; what is known of them less mu.
+  Interval hidden_score{-infinity, -infinity};
+  Interval initial{-infinity, -infinity};  ///< initial maximum less the row's own, log2 units
+  std::int64_t far = 0;                    ///< far keys (row_scores.h)
   /// Upper bound of a far key's exponent, exact or computed: bias.most - b_j is at least far_bits,
   /// of which rounding in formats of 8 bits takes less than 8.
   Upper<Log2> far_exponent{-infinity};
@@ -64,6 +78,7 @@ struct Limits {
   double denominator;     ///< log2 of l's largest finite number
   double numerator;       ///< log2 of O's largest finite number
   double final_l_most;    ///< the reciprocal stays normal
+  double hidden;          ///< exponents of hidden keys that E certainly makes zero
   double final_l_least;   ///< l is nonzero, its reciprocal finite, its guard idle
   double flush_exponent;  ///< weights from here on survive exp2, P and l, the unit's error included
   // What lies beyond a limit above need not fail; beyond these it certainly does.
@@ -73,6 +88,13 @@ struct Limits {
   double
       final_l_too_small;  ///< l is certainly 0, its reciprocal infinite or its guard active, below
 };
+
+/// Both enclose one quantity; where they do not meet the second, the exact evaluation's.
+Interval meet(const Interval& a, const Interval& b) {
+  const double lo = std::max(a.lo(), b.lo());
+  const double hi = std::min(a.hi(), b.hi());
+  return lo <= hi ? Interval(lo, hi) : b;
+}
 
 /// log2 (1 - error); [-inf, 0] where an error may be all of the value.
 Interval log2_kept(const Interval& error) {
@@ -128,6 +150,7 @@ Limits limits_of(const UpwardRounding& up, const KernelModel& kernel) {
   if (kernel.exp2.monotone_at_integers || kernel.exp2.max_error_ulps <= 0.5) {
     limits.exponent_fails = std::min<double>(limits.exponent_fails, result.emax + 1);
   }
+  limits.hidden = certainly_zero_below(kernel.exp2);
   limits.weight = log2_max_finite(up, kernel.p.format).value();
   limits.weight_fails = kernel.p.saturate ? infinity : kernel.p.format.emax + 1;
   limits.denominator = log2_max_finite(up, kernel.denominator.format).value();
@@ -141,6 +164,39 @@ Limits limits_of(const UpwardRounding& up, const KernelModel& kernel) {
       rounded(up, kernel.exponent.format, Interval((Interval(flush) - log2_kept(eps)).hi()), true)
           .hi();
   return limits;
+}
+
+/// A failure binds before an open claim, an open claim before one that holds.
+int rank(const Claim& claim) {
+  switch (claim.outcome()) {
+    case ClaimOutcome::fails:
+      return 2;
+    case ClaimOutcome::unknown:
+      return 1;
+    case ClaimOutcome::holds:
+      return 0;
+  }
+  return 0;
+}
+
+/// The claim of two rows, or of two sets of rows, from the same claim of each.
+Claim worse(const Claim& w, const Claim& r) {
+  const bool lower = w.kind == LimitKind::at_least;
+  const bool replaces = rank(r) != rank(w)
+                            ? rank(r) > rank(w)
+                            : (lower ? r.value.lo() < w.value.lo() : r.value.hi() > w.value.hi());
+  Claim both = w;
+  both.value = lower ? min(w.value, r.value) : max(w.value, r.value);
+  if (replaces) {
+    both.row = r.row;
+    both.key = r.key;
+  }
+  return both;
+}
+
+bool same_statement(const Claim& a, const Claim& b) {
+  return a.id == b.id && a.kind == b.kind && a.limit == b.limit && a.required == b.required &&
+         a.reference == b.reference;
 }
 
 class PathBuilder {
@@ -183,6 +239,7 @@ class PathBuilder {
   Upper<Log2> largest_sum(const Accumulator& accumulator, std::int64_t n, Upper<Log2> term) const;
   Interval log2_kept_below_normal() const;
   void refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const;
+  void refine_weights(RowFacts& facts, const RowExecution& run) const;
   Upper<Relative> lost_by_flush(const RowInputs& in, double log2_least_l) const;
   Interval rounded_exponent(const Interval& x) const {
     return rounded(c_.up, c_.kernel.exponent.format, x, false);
@@ -203,8 +260,44 @@ class PathBuilder {
     const Exp2Unit& unit = c_.kernel.exp2;
     const bool one_at_zero = unit.monotone_at_integers || unit.max_error_ulps <= 0.5;
     const std::int64_t all = added(std::min(c_.head.visibility.length, c_.head.keys()));
-    return ((one_at_zero ? n : std::max(n, all)) + tile - 1) / tile;
+    const std::int64_t tiles = (std::max(n, all) + tile - 1) / tile;
+    if (!one_at_zero) return tiles;
+    // keys that masks leave may lie in as many tiles
+    const bool scattered = c_.head.modifiers.hides_keys() || c_.head.modifiers.bias;
+    return scattered ? std::min(n, tiles) : (n + tile - 1) / tile;
   }
+  /// May a rescale factor exceed 1 by more than the unit's error?
+  bool may_fall() const { return c_.lazy != nullptr && c_.lazy->may_fall(); }
+  /// Policies fdpp and fa4 hold the maximum of scores as stored, before they are scaled.
+  bool raw_maximum() const { return c_.lazy != nullptr || c_.paths != nullptr; }
+  /// The maximum of raw scores under a negative scale is the row's minimum.
+  bool lowest_of_raw() const {
+    return raw_maximum() && factor_after_store() && c_.operands.stored_score_factor() < 0;
+  }
+  bool factor_after_store() const {
+    return !c_.kernel.score.scale_before_store && c_.operands.stored_score_factor() != 1;
+  }
+  /// Largest |z^| of the row, far keys included.
+  Interval reach_of(const RowScan& row, double score_error) const {
+    Interval raw = abs(c_.operands.score_factor()) * row.norm * c_.scan.key_norm;
+    if (c_.scan.softcap) raw = min(raw, *c_.scan.softcap);
+    return raw + Interval(score_error) + Interval(row.bias.largest);
+  }
+  /// A row that may take another path fails nothing: what it would fail is unknown.
+  bool may_take_another(std::int64_t row) const {
+    return c_.paths != nullptr && c_.paths->of[static_cast<std::size_t>(row)] == RowPath::either;
+  }
+  RowExecution execute(const RowInputs& in, RowFacts& facts) const;
+  /// Do computed tiles hold hidden keys with a finite score?
+  bool finite_mask() const {
+    const Visibility& v = c_.head.visibility;
+    const bool hides = v.kind != MaskKind::none || c_.head.modifiers.hides_keys() ||
+                       (c_.kernel.tiles.padding == Padding::masked && v.length < v.keys);
+    return hides && std::isfinite(c_.kernel.mask.value);
+  }
+  Interval scaled_constant(double stored) const;
+  Interval hidden_score(const RowScan& row) const;
+  std::int64_t cost(const RowInputs& in) const;
 
   const PathContext& c_;
   bool online_;
@@ -234,14 +327,44 @@ RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabi
       in.exponent, modified(largest, row) + Upper<Log2>(in.score_error) - Lower<Log2>(in.mu.lo()));
   in.far = row.far_keys;
   if (in.far > 0) in.far_exponent = in.exponent + Upper<Log2>(8 - far_bits);
+  if (c_.paths != nullptr) in.exponent = tighter(in.exponent, Upper<Log2>(stabilizer.cap()));
   if (c_.scan.padding_keys > 0) {  // zero keys have exponent 0 - mu
     in.exponent = max(in.exponent, Upper<Log2>(-in.mu.lo()));
   }
+  in.least_exponent = stabilizer.least_exponent(i);
   in.exact_mean = Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi())).lo());
-  in.mean_exponent = in.exact_mean - Upper<Log2>(in.score_error);
+  // a stored exponent of at least this is one of exact scores within their error
+  in.mean_exponent =
+      tighter(in.exact_mean - Upper<Log2>(in.score_error),
+              in.least_exponent - Upper<Log2>(in.score_error) - Upper<Log2>(in.score_error));
   in.bias_reach = row.bias.largest;
   add_sink(in);
+  if (finite_mask()) {
+    in.hidden_score = hidden_score(row);
+    in.exponent = max(in.exponent, Upper<Log2>((in.hidden_score - in.mu).hi()));
+  }
   return in;
+}
+
+/// A constant of the stored score's unit, as the kernel scales it.
+Interval PathBuilder::scaled_constant(double stored) const {
+  const Interval c(factor_after_store() ? c_.operands.stored_score_factor() : 1.0);
+  const Interval x = Interval(stored) * c;
+  return hull(x,
+              rounded(c_.up, c_.kernel.exponent.format,
+                      rounded(c_.up, c_.kernel.score.store, Interval(stored), false) * c, false));
+}
+
+/// What a hidden key scores: the mask's value, or that and its own score.
+Interval PathBuilder::hidden_score(const RowScan& row) const {
+  const Interval value = scaled_constant(c_.kernel.mask.value);
+  if (c_.kernel.mask.form == MaskForm::select) return value;
+  // their sum is rounded once more
+  const Interval own(reach_of(row, row_error(row)).hi());
+  const Interval sum = value + Interval(-own.hi(), own.hi());
+  const double u = std::ldexp(
+      1.0, 1 - std::min(c_.kernel.score.store.precision, c_.kernel.exponent.format.precision));
+  return sum + Interval(sum.magnitude()) * Interval(-u, u);
 }
 
 /// The sink as one more key, of its own exponent. It only adds to l, unless it is flushed.
@@ -264,25 +387,35 @@ RowInputs PathBuilder::online_inputs(std::int64_t i, Upper<Log2> largest) const 
   in.score_error = row_error(row);
   in.mean_score_lo = row.mean_score.lo();
   const Interval factor = abs(c_.operands.score_factor());
-  Interval raw = factor * row.norm * c_.scan.key_norm;
-  if (c_.scan.softcap) raw = min(raw, *c_.scan.softcap);
-  // |z^| at most, far keys included
-  const Interval reach = raw + Interval(in.score_error) + Interval(row.bias.largest);
+  Interval reach = reach_of(row, in.score_error);
+  // until a key is visible the maximum is the mask's value, rounded like any other
+  const Interval plain_reach = reach;
+  if (finite_mask()) {
+    in.hidden_score = hidden_score(row);
+    reach = max(reach, abs(in.hidden_score));
+  }
   // Exponent of the maximum itself: a fused kernel subtracts the rounded product m c from the
   // unrounded s c; a narrower store rounds m.
-  const auto half_ulp = [&](const Format& f) {
-    if (!std::isfinite(reach.hi())) return infinity;
-    const double magnitude = std::max(reach.hi(), std::ldexp(1.0, f.emin));
+  const auto half_ulp_at = [&](const Format& f, const Interval& x) {
+    if (!std::isfinite(x.hi())) return infinity;
+    const double magnitude = std::max(x.hi(), std::ldexp(1.0, f.emin));
     return std::ldexp(1.0, std::ilogb(magnitude) + 1 - f.precision);
   };
+  const auto half_ulp = [&](const Format& f) { return half_ulp_at(f, reach); };
   double residual = 0;
   if (k.exponent.fused && c_.operands.stored_score_factor() != 1) {
     // kernels round the product where they multiply scores, or where they subtract
     residual = std::max(half_ulp(k.score.accumulator.format), half_ulp(k.exponent.format));
   }
+  // These rules subtract RN(m c) in the exponent's format; with c = 1 that rounds a wider m.
+  if (raw_maximum() && !factor_after_store() &&
+      (k.exponent.format.precision < k.score.store.precision ||
+       k.exponent.format.least_exponent() > k.score.store.least_exponent())) {
+    residual = std::max(residual, half_ulp(k.exponent.format));
+  }
   // The maximum is one of scores in the store format, in the exponent's once scaled there, or a
   // product in the accumulator's if the exponent is fused.
-  const bool scaled_last = !k.score.scale_before_store && c_.operands.stored_score_factor() != 1;
+  const bool scaled_last = factor_after_store();
   const Format& held = !scaled_last       ? k.score.store
                        : k.exponent.fused ? k.score.accumulator.format
                                           : k.exponent.format;
@@ -292,34 +425,60 @@ RowInputs PathBuilder::online_inputs(std::int64_t i, Upper<Log2> largest) const 
     residual =
         (Interval(residual) + Interval(roundings) * Interval(half_ulp(k.stabilizer.store))).hi();
   }
+  const double lag = c_.lazy != nullptr ? largest_lag(k, c_.operands, *c_.lazy) : 0;
+  const double offset = c_.lazy != nullptr ? c_.lazy->offset : 0;
+  if (offset != 0) {  // one more rounding: of m c less the offset
+    residual = (Interval(residual) +
+                Interval(half_ulp_at(k.exponent.format, reach + Interval(std::fabs(offset)))))
+                   .hi();
+  }
+  in.residual = residual;
   // Frames: tile maxima, alphas and the fused product are each rounded; their errors telescope to
   // at most 4.2 u Z + 135 u beyond the residual (composed bound, online kernels).
-  const double frame = (Interval(5.2) * Interval(half_ulp(k.exponent.format)) + Interval(residual) +
-                        Interval(std::ldexp(135.0, -k.exponent.format.precision)))
-                           .hi();
+  const double frame =
+      (Interval(5.2) * Interval(half_ulp_at(k.exponent.format, plain_reach)) + Interval(residual) +
+       Interval(std::ldexp(135.0, -k.exponent.format.precision)))
+          .hi();
   in.score_error = (Interval(in.score_error) + Interval(frame)).hi();
-  double top = residual;
+  Interval top = Interval(residual) + Interval(lag) + Interval(offset);
   // a raw maximum under a negative scale is the row's minimum
-  if (k.exponent.fused && c_.operands.stored_score_factor() < 0) {
-    top = (Interval(2.0) * reach + Interval(residual)).hi();
-  }
-  in.exponent = Upper<Log2>(top);
-  // the final m lies within the scores' error of the exact row maximum
+  const bool lowest =
+      lowest_of_raw() || (k.exponent.fused && c_.operands.stored_score_factor() < 0);
+  if (lowest) top = Interval(2.0) * reach + Interval(residual) + Interval(offset);
+  in.exponent = Upper<Log2>(top.hi());
+  // the final m lies within the scores' error of the exact row maximum, or stays behind it
   const Upper<Log2> bound = tighter(
       largest,
       Upper<Log2>::of(row.centre_score + Interval((factor * row.norm * c_.scan.radius).hi())));
-  const Interval most =
-      Interval(modified(bound, row).value()) + Interval(in.score_error) + Interval(residual);
-  in.mu =
-      Interval((row.mean_score - Interval(in.score_error) - Interval(residual)).lo(), most.hi());
+  const Interval most = Interval(modified(bound, row).value()) + Interval(in.score_error) +
+                        Interval(residual) - Interval(offset);
+  const Interval least = row.mean_score - Interval(in.score_error) - Interval(residual) -
+                         Interval(lag) - Interval(offset);
+  in.mu = Interval(std::min(least.lo(), most.hi()), most.hi());
+  if (lowest) in.mu = hull(in.mu, -reach - Interval(residual) - Interval(offset));
   in.exact_mean = Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi())).lo());
   in.mean_exponent = in.exact_mean - Upper<Log2>(in.score_error);
   in.bias_reach = row.bias.largest;
-  in.padding_mass = Lower<Log2>(-residual);
+  // Where the maximum stays behind, it may rise after the row's largest score: by rescale factors
+  // whose errors are those of the frames.
+  in.top_exponent =
+      Lower<Log2>((Interval(offset) - Interval(c_.lazy != nullptr ? frame : residual)).lo());
+  if (std::isfinite(c_.initial_max)) {
+    const Interval start = scaled_constant(c_.initial_max);
+    const Interval own((row.mean_score - Interval(in.score_error)).lo(), most.hi());
+    in.initial = start - own;
+    in.mu = max(in.mu, start);
+    in.exact_mean = Lower<Log2>((Interval(row.mean_score.lo()) - Interval(in.mu.hi())).lo());
+    in.mean_exponent = in.exact_mean - Upper<Log2>(in.score_error);
+    in.top_exponent = in.top_exponent - Upper<Log2>(std::max(0.0, in.initial.hi()));
+  }
+  const std::int64_t spread =
+      c_.head.modifiers.hides_keys() || c_.head.modifiers.bias ? c_.head.keys() : row.visible;
+  if (may_fall() && spread > k.tiles.keys) in.correction = (Interval(2.0) * reach).hi();
   in.far = row.far_keys;
   if (in.far > 0) {
-    in.far_exponent =
-        Upper<Log2>((Interval(in.mu.hi()) - Interval(in.mu.lo())).hi()) + Upper<Log2>(8 - far_bits);
+    in.far_exponent = Upper<Log2>((Interval(in.mu.hi()) - Interval(in.mu.lo())).hi()) +
+                      Upper<Log2>(std::max(0.0, offset)) + Upper<Log2>(8 - far_bits);
   }
   add_sink(in);
   return in;
@@ -338,7 +497,12 @@ RowInputs PathBuilder::worst_of(std::size_t begin, std::size_t end) const {
     worst.mean_exponent = min(worst.mean_exponent, in.mean_exponent);
     worst.exact_mean = min(worst.exact_mean, in.exact_mean);
     worst.bias_reach = std::max(worst.bias_reach, in.bias_reach);
-    worst.padding_mass = min(worst.padding_mass, in.padding_mass);
+    worst.least_exponent = min(worst.least_exponent, in.least_exponent);
+    worst.top_exponent = min(worst.top_exponent, in.top_exponent);
+    worst.residual = std::max(worst.residual, in.residual);
+    worst.correction = std::max(worst.correction, in.correction);
+    worst.hidden_score = hull(worst.hidden_score, in.hidden_score);
+    worst.initial = hull(worst.initial, in.initial);
     worst.mu = hull(worst.mu, in.mu);
     worst.mean_score_lo = std::min(worst.mean_score_lo, in.mean_score_lo);
     worst.score_error = std::max(worst.score_error, in.score_error);
@@ -350,6 +514,9 @@ RowInputs PathBuilder::worst_of(std::size_t begin, std::size_t end) const {
 }
 
 Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_least_l) const {
+  if (in.least_exponent.value() >= limits_.flush_exponent && !in.sink_may_flush && in.far == 0) {
+    return Upper<Relative>(0.0);
+  }
   const Lower<Log2> margin = in.mean_exponent - Upper<Log2>(limits_.flush_exponent);
   // A lost key's computed exponent is below the threshold, and the exact one within the scores'
   // error of it, or it is far.
@@ -365,14 +532,14 @@ Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_leas
         (Interval(lost.value()) + Interval(lost_mass_by_count(c_.up, 1, threshold, mass).value()))
             .hi());
   }
-  if (online_ && std::isfinite(log2_least_l)) {
+  // One key that is the maximum itself is kept.
+  if (online_ && in.visible == 1 && in.top_exponent.value() >= limits_.flush_exponent) {
+    lost = Upper<Relative>(0.0);
+  } else if (online_ && std::isfinite(log2_least_l)) {
     // Exact weights: a lost key's computed exponent is below the threshold, the maximum's is at
     // least -residual; each may differ from the exact one by the score's error.
-    lost = tighter(
-        lost,
-        lost_mass_by_count(
-            c_.up, in.visible, threshold,
-            Lower<Log2>((Interval(in.padding_mass.value()) - Interval(in.score_error)).lo())));
+    lost = tighter(lost, lost_mass_by_count(c_.up, in.visible, threshold,
+                                            in.top_exponent - Upper<Log2>(in.score_error)));
     // a rescale can flush what l held: at most 2^L a tile
     lost = Upper<Relative>((Interval(lost.value()) +
                             Interval(lost_mass_by_count(c_.up, rescales(in.visible),
@@ -463,7 +630,8 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   const Upper<Log2> e = exp2_upper(c_.up, k.exp2, Upper<Log2>(x));
   const Upper<Log2> p = stored_weight(c_.up, k, e);
   facts.weight = Interval(-infinity, p.value());
-  const std::int64_t n = added(in.visible);
+  const std::int64_t n =
+      finite_mask() ? std::max(added(in.visible), added(c_.head.keys())) : added(in.visible);
   const Upper<Log2> l = largest_sum(k.denominator, n, k.p.denominator_rounded ? max(p, e) : e);
   facts.denominator = Interval(-infinity, l.value());
   if (c_.scan.v_magnitude > 0) {
@@ -490,7 +658,7 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   const Interval sum_factor = g < 1 ? log2(Interval(1.0) - Interval(g)) : unknown_log2;
   double least = -infinity;
   if (online_) {  // the row's maximum keeps E(-residual) in the final frame
-    least = (Interval(in.padding_mass.value()) + kept_factor + sum_factor).lo();
+    least = (Interval(in.top_exponent.value()) + kept_factor + sum_factor).lo();
   }
   // a saturated weight is lost too: its excess is missing in the numerator
   const bool may_saturate = k.p.saturate && p.value() > limits_.weight;
@@ -505,6 +673,8 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
     least =
         std::max(least, static_cast<double>(flush_exponent(k.exp2.result, k.exp2.flush_to_zero)));
   }
+  // a row that cannot stay in its range has a mass that its exponents do not allow
+  if (c_.paths != nullptr) least = std::min(least, l.value());
   facts.final_l = Interval(least, l.value());
   if (c_.scan.v_magnitude > 0) {
     const double flush =
@@ -514,21 +684,50 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
     facts.flush = Interval(0.0);
   }
   if (c_.scan.padding_keys > 0) facts.mask = Interval(0.0, padded_share(in));
+  facts.hidden = in.hidden_score - in.mu;
+  facts.initial = in.initial;
+  if (finite_mask() && facts.hidden.hi() >= limits_.hidden) facts.lost = Interval(0.0, 1.0);
+  facts.correction = Interval(-infinity, in.correction);
+  if (may_fall() && in.correction > 0) {  // what was held may grow by it: nothing else is known
+    facts.denominator = facts.final_l = facts.numerator = unknown_log2;
+    facts.lost = Interval(0.0, 1.0);
+    facts.flush = facts.mask = Interval(0.0, infinity);
+  }
   return facts;
 }
 
+/// Largest exponent and largest weight of a row whose visible keys were run. Requires: no keys are
+/// added besides.
+void PathBuilder::refine_weights(RowFacts& facts, const RowExecution& run) const {
+  if (c_.scan.padding_keys > 0) return;
+  facts.exponent = meet(facts.exponent, rounded_exponent(run.max_exponent));
+  const Upper<Log2> e = exp2_upper(c_.up, c_.kernel.exp2, Upper<Log2>(facts.exponent.hi()));
+  facts.weight = Interval(facts.weight.lo(),
+                          std::min(facts.weight.hi(), stored_weight(c_.up, c_.kernel, e).value()));
+  // the largest weight is at least its exponent's, less the unit's error and P's rounding
+  const Interval least = Interval(facts.exponent.lo()) +
+                         log2_kept(Interval(exp2_relative_error(c_.kernel.exp2).value())) +
+                         log2_kept(Interval(std::ldexp(1.0, -c_.kernel.p.format.precision)));
+  // only where E and P are normal numbers, and P does not saturate below it
+  const int least_normal = std::max(c_.kernel.exp2.result.emin, c_.kernel.p.format.emin);
+  if (least.lo() >= least_normal + 1) {
+    const double most = c_.kernel.p.saturate ? limits_.weight : infinity;
+    facts.weight = Interval(std::min({least.lo(), facts.weight.hi(), most}), facts.weight.hi());
+  }
+}
+
 void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const {
-  const auto meet = [](const Interval& a, const Interval& b) {
-    const double lo = std::max(a.lo(), b.lo());
-    const double hi = std::min(a.hi(), b.hi());
-    return lo <= hi ? Interval(lo, hi) : b;
-  };
+  if (may_fall() && facts.correction.hi() > 0) return;  // sums in frames that grow
   facts.score_range =
       Interval(run.score_overflow_lo, std::max(facts.score_range.hi(), run.score_overflow_lo));
   facts.key = run.max_key;
   if (online_) {
-    // weights of earlier frames are larger: only the upper end of what is lost carries over
-    if (!(c_.kernel.p.saturate && facts.weight.hi() > limits_.weight)) {
+    // weights of earlier frames are larger: only the upper end of what is lost carries over, but
+    // for a maximum that was followed through its frames
+    if (c_.lazy != nullptr) {
+      facts.lost = meet(facts.lost, run.lost);
+      refine_weights(facts, run);
+    } else if (!(c_.kernel.p.saturate && facts.weight.hi() > limits_.weight)) {
       facts.lost = Interval(0.0, std::min(facts.lost.hi(), run.lost.hi()));
     }
     // the same weights, rescaled and rounded once more a tile
@@ -549,27 +748,14 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
     }
     return;
   }
-  // padded keys that are added have exponent 0 - mu
-  const Interval largest =
-      c_.scan.padding_keys > 0 ? max(run.max_exponent, -in.mu) : run.max_exponent;
-  facts.exponent = meet(facts.exponent, rounded_exponent(largest));
-  if (c_.scan.padding_keys == 0) {
-    const Upper<Log2> e = exp2_upper(c_.up, c_.kernel.exp2, Upper<Log2>(facts.exponent.hi()));
-    facts.weight = Interval(
-        facts.weight.lo(), std::min(facts.weight.hi(), stored_weight(c_.up, c_.kernel, e).value()));
-    // the largest weight is at least its exponent's, less the unit's error and P's rounding
-    const Interval least = Interval(facts.exponent.lo()) +
-                           log2_kept(Interval(exp2_relative_error(c_.kernel.exp2).value())) +
-                           log2_kept(Interval(std::ldexp(1.0, -c_.kernel.p.format.precision)));
-    // only where E and P are normal numbers, and P does not saturate below it
-    const int least_normal = std::max(c_.kernel.exp2.result.emin, c_.kernel.p.format.emin);
-    if (least.lo() >= least_normal + 1) {
-      const double most = c_.kernel.p.saturate ? limits_.weight : infinity;
-      facts.weight = Interval(std::min({least.lo(), facts.weight.hi(), most}), facts.weight.hi());
-    }
+  if (c_.scan.padding_keys > 0) {  // padded keys that are added have exponent 0 - mu
+    facts.exponent = meet(facts.exponent, rounded_exponent(max(run.max_exponent, -in.mu)));
+  } else {
+    refine_weights(facts, run);
     facts.denominator = meet(facts.denominator, run.log2_denominator);
     facts.final_l = meet(facts.final_l, run.log2_denominator);
-  } else {
+  }
+  if (c_.scan.padding_keys > 0) {
     facts.final_l =
         Interval(std::max(facts.final_l.lo(), run.log2_denominator.lo()), facts.final_l.hi());
   }
@@ -623,6 +809,24 @@ std::vector<Claim> PathBuilder::row_claims(const RowFacts& facts, const RowInput
   if (c_.scan.padding_keys > 0) {
     add("mask.mass", ClaimUnit::relative, LimitKind::at_most, facts.mask, eps_);
   }
+  if (finite_mask()) {  // beside every visible score, E makes it zero
+    add("mask.mass", ClaimUnit::log2, LimitKind::at_most, facts.hidden, limits_.hidden);
+  }
+  if (std::isfinite(c_.initial_max)) {
+    add("stabilizer.stored", ClaimUnit::log2, LimitKind::at_most, facts.initial, 0);
+  }
+  if (may_fall()) {
+    // a factor E(x), x <= 0, may exceed 1 by the unit's error: the exponents' bound has room for it
+    const Interval eps(exp2_relative_error(c_.kernel.exp2).value());
+    const double room = c_.kernel.exp2.monotone_at_integers ? 0 : log2(Interval(1.0) + eps).hi();
+    add("correction.range", ClaimUnit::log2, LimitKind::at_most,
+        facts.correction + Interval(0.0, room), room);
+  }
+  if (in.row >= 0 && may_take_another(in.row)) {
+    for (Claim& claim : claims) {
+      if (claim.outcome() == ClaimOutcome::fails) claim.value = hull(claim.value, claim.limit);
+    }
+  }
   return claims;
 }
 
@@ -638,32 +842,7 @@ void PathBuilder::merge(std::vector<Claim>& worst, const std::vector<Claim>& row
     worst = row;
     return;
   }
-  for (std::size_t i = 0; i < worst.size(); ++i) {
-    Claim& w = worst[i];
-    const Claim& r = row[i];
-    // A failure binds before an open claim, an open claim before one that holds.
-    const auto rank = [](const Claim& claim) {
-      switch (claim.outcome()) {
-        case ClaimOutcome::fails:
-          return 2;
-        case ClaimOutcome::unknown:
-          return 1;
-        case ClaimOutcome::holds:
-          return 0;
-      }
-      return 0;
-    };
-    const bool upper = w.kind == LimitKind::at_most;
-    const bool worse = rank(r) != rank(w)
-                           ? rank(r) > rank(w)
-                           : (upper ? r.value.hi() > w.value.hi() : r.value.lo() < w.value.lo());
-    const Interval value = upper ? max(w.value, r.value) : min(w.value, r.value);
-    if (worse) {
-      w.row = r.row;
-      w.key = r.key;
-    }
-    w.value = value;
-  }
+  for (std::size_t i = 0; i < worst.size(); ++i) worst[i] = worse(worst[i], row[i]);
 }
 
 void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer* stabilizer) const {
@@ -696,12 +875,14 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     against_raw.note = "the same with the pre-rounding of operands";
     add(against_raw);
   }
-  double largest_mu = 0, largest_exponent = 0;
+  double largest_mu = 0, largest_exponent = 0, largest_reach = 0;
   std::int64_t at = -1;
   for (const RowInputs& in : inputs_) {
     if (in.mu.magnitude() >= largest_mu) at = in.row;
     largest_mu = std::max(largest_mu, in.mu.magnitude());
     largest_exponent = std::max(largest_exponent, std::fabs(in.exponent.value()));
+    const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
+    largest_reach = std::max(largest_reach, reach_of(row, row_error(row)).hi());
   }
   {
     Claim defined;
@@ -732,7 +913,19 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     Claim guarded;
     guarded.id = "exponent.defined";
     guarded.value = Interval(0.0);
-    guarded.status = ClaimStatus::assumed;
+    guarded.status = c_.guard ? ClaimStatus::assumed : ClaimStatus::enclosed;
+    if (!c_.guard) {  // certain where a mask hides a tile that the row's block computes
+      guarded.kind = LimitKind::at_most;
+      guarded.value = Interval(0.0, 1.0);
+      for (const RowInputs& in : inputs_) {
+        if (c_.head.modifiers.mask.empty() || std::isfinite(k.mask.value)) break;
+        if (visible_runs(c_.head, in.row).front().begin >= k.tiles.keys &&
+            c_.head.modifiers.range(visible, in.row).begin == 0) {
+          guarded.value = Interval(1.0);
+          guarded.row = in.row;
+        }
+      }
+    }
     guarded.note = "a running maximum of -inf, where the first tiles are hidden, is guarded";
     add(guarded);
   }
@@ -754,7 +947,11 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
   } else {
     Claim correction;
     correction.id = "correction.range";
-    if (k.exp2.monotone_at_integers) {
+    if (lowest_of_raw()) {
+      correction.kind = LimitKind::at_most;
+      correction.value = Interval(0.0, 2 * largest_exponent);
+      correction.note = "the maximum of raw scores under a negative scale is the row's minimum";
+    } else if (k.exp2.monotone_at_integers) {
       correction.value = Interval(0.0);
       correction.note = "rescale factors are at most 1, per row: E(x) <= 1 for x <= 0";
     } else {
@@ -763,7 +960,20 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
           Interval(0.0, log2(Interval(1.0) + Interval(exp2_relative_error(k.exp2).value())).hi());
       correction.note = "log2 of a rescale factor; the exponents' bound has room for it";
     }
-    add(correction);
+    if (!may_fall() || lowest_of_raw()) add(correction);
+    if (raw_maximum() && factor_after_store()) {
+      // RN(m - m') before it is scaled
+      Claim defined;
+      defined.id = "exponent.defined";
+      defined.kind = LimitKind::at_most;
+      const Interval c(std::fabs(c_.operands.stored_score_factor()));
+      const Interval change = Interval(2.0) * Interval(largest_reach) / c;
+      defined.value =
+          Interval(-infinity, largest_reach > 0 ? log2(Interval(change.hi())).hi() : -infinity);
+      defined.limit = log2_max_finite(c_.up, k.exponent.format).value();
+      defined.note = "log2 of the largest difference of two raw maxima";
+      add(defined);
+    }
   }
   {
     Claim rounding;
@@ -829,6 +1039,7 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
     OutputErrorInputs in;
     double exponent_error = 0, mass = infinity, padded = 0, far_share = 0;
+    bool hidden_may_count = false;
     std::int64_t row = inputs_[begin].row;
     for (std::size_t i = begin; i < std::min(begin + block, inputs_.size()); ++i) {
       const RowInputs& r = inputs_[i];
@@ -842,7 +1053,9 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
           Interval(std::ldexp(1.0, -c_.kernel.exponent.format.precision)) * Interval(reach);
       exponent_error = std::max(exponent_error, a.hi());
       double m = row_mass(c_.up, r.least_visible, r.exact_mean).value();
-      if (online_) m = std::max(m, -r.score_error - std::fabs(r.padding_mass.value()));
+      if (online_) m = std::max(m, (r.top_exponent - Upper<Log2>(r.score_error)).value());
+      hidden_may_count =
+          hidden_may_count || (finite_mask() && (r.hidden_score - r.mu).hi() >= limits_.hidden);
       if (r.far > 0) {
         const Interval share = Interval(static_cast<double>(r.far)) *
                                exp2(Interval(r.far_exponent.value()) - Interval(m));
@@ -870,6 +1083,7 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
       total = (Interval(total) + Interval(padded) * Interval(c_.scan.v_magnitude)).hi();
       lse_error = (Interval(lse_error) + log2(Interval(1.0) + Interval(padded))).hi();
     }
+    if (hidden_may_count) total = lse_error = infinity;
     if (far_share > 0) {
       // Far keys hold at most this share of the exact l, and twice it of the computed one. Taking
       // them out moves an average by at most twice max |V| times their share.
@@ -948,12 +1162,64 @@ void PathBuilder::try_tighter_bounds(std::vector<std::size_t>& open, std::vector
   std::erase_if(open, is_decided);
 }
 
+/// Scores that an exact evaluation of the row reads.
+std::int64_t PathBuilder::cost(const RowInputs& in) const {
+  if (!may_fall()) return in.visible;
+  const RowRange rows = rows_of_decision(*c_.lazy, c_.kernel, c_.head.queries(), in.row);
+  return in.visible * (1 + rows.end - rows.begin);
+}
+
+/// Evaluates one row exactly. Where maxima may fall, the row's facts are those of `in` anew if they
+/// did not.
+RowExecution PathBuilder::execute(const RowInputs& in, RowFacts& facts) const {
+  const auto run = [&](const Interval& mu, const LazyFrames* frames) {
+    return execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row, mu, in.score_error,
+                       frames);
+  };
+  if (!online_) return run(in.mu, nullptr);
+  if (c_.lazy != nullptr) {
+    const LazyFrames frames =
+        lazy_frames(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, *c_.lazy, in.row, in.residual);
+    if (may_fall() && frames.correction.hi() <= 0) {
+      RowInputs stays = in;
+      stays.correction = 0;
+      facts = bound(stays);
+    }
+    if (may_fall()) facts.correction = frames.correction;
+    return run(frames.mu.back(), &frames);
+  }
+  // the row's own maximum, known only once its scores are
+  Interval most(-infinity, -infinity);
+  for (const KeyRange& keys : visible_runs(c_.head, in.row)) {
+    most = max(most, row_maximum(c_.up, c_.operands, in.row, keys.begin, keys.end).value);
+  }
+  const double slack = (Interval(in.score_error) + Interval(in.residual)).hi();
+  Interval mu = most + Interval(-slack, slack);
+  if (std::isfinite(c_.initial_max)) {
+    const Interval initial = scaled_constant(c_.initial_max) - mu;
+    if (initial.hi() <= 0) {
+      RowInputs starts_below = in;
+      starts_below.initial = initial;
+      starts_below.top_exponent = in.top_exponent + Lower<Log2>(std::max(0.0, in.initial.hi()));
+      facts = bound(starts_below);
+    }
+    facts.initial = initial;
+    mu = max(mu, scaled_constant(c_.initial_max));
+  }
+  facts.hidden = in.hidden_score - mu;
+  return run(mu, nullptr);
+}
+
 PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
   PathResult result;
   const auto rows = static_cast<std::int64_t>(c_.scan.rows.size());
   inputs_.reserve(static_cast<std::size_t>(rows));
   for (std::int64_t i = 0; i < rows; ++i) {
     if (c_.scan.rows[static_cast<std::size_t>(i)].visible == 0) continue;
+    if (c_.paths != nullptr &&
+        c_.paths->of[static_cast<std::size_t>(i)] == (online_ ? RowPath::fixed : RowPath::online)) {
+      continue;
+    }
     inputs_.push_back(inputs_of(i, stabilizer));
   }
 
@@ -961,7 +1227,9 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
   std::vector<Claim> worst;
   std::vector<std::size_t> open;
   // Long heads go block by block first: logarithms of thousands of rows are what costs.
-  const std::size_t block = inputs_.size() > 2048 ? 64 : 1;
+  // Rows that may take another path go one by one.
+  const std::size_t block =
+      inputs_.size() > 2048 && (c_.paths == nullptr || c_.paths->either == 0) ? 64 : 1;
   for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
     const std::size_t end = std::min(begin + block, inputs_.size());
     const RowInputs together = worst_of(begin, end);
@@ -988,24 +1256,23 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
     const RowInputs& in = inputs_[i];
     RowFacts facts = bound(in);
     const ScoreModifiers& modifiers = c_.head.modifiers;
-    const bool plain = !modifiers.bias && !modifiers.softcap && !modifiers.sink;
-    if (plain && result.rows_evaluated < c_.options.evaluate_rows && in.visible <= scores_left &&
+    const bool plain = !modifiers.bias && !modifiers.softcap && !modifiers.sink &&
+                       !(c_.lazy != nullptr && lowest_of_raw());
+    if (plain && result.rows_evaluated < c_.options.evaluate_rows && cost(in) <= scores_left &&
         std::isfinite(in.score_error)) {
-      Interval mu = in.mu;
-      if (online_) {
-        // the row's own maximum, known only once its scores are
-        Interval most(-infinity, -infinity);
-        for (const KeyRange& run : visible_runs(c_.head, in.row)) {
-          most = max(most, row_maximum(c_.up, c_.operands, in.row, run.begin, run.end).value);
-        }
-        const double slack = (Interval(in.score_error) + Interval(-in.padding_mass.value())).hi();
-        mu = most + Interval(-slack, slack);
-      }
-      const RowExecution run =
-          execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row, mu, in.score_error);
+      const RowExecution run = execute(in, facts);
       refine(facts, in, run);
       ++result.rows_evaluated;
-      scores_left -= in.visible;
+      scores_left -= cost(in);
+    } else if (plain && result.rows_evaluated < c_.options.evaluate_rows &&
+               cost(in) <= scores_left && facts.score_range.hi() > 0) {
+      // scores that may overflow have no error bound; whether they do is another matter
+      const RowExecution run =
+          execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row, Interval(0.0), 0);
+      facts.score_range =
+          Interval(run.score_overflow_lo, std::max(facts.score_range.hi(), run.score_overflow_lo));
+      ++result.rows_evaluated;
+      scores_left -= cost(in);
     }
     if (!decided(facts)) ++result.rows_undecided;
     merge(worst, row_claims(facts, in));
@@ -1024,6 +1291,22 @@ PathResult fixed_path_claims(const PathContext& context, const FixedStabilizer& 
 
 PathResult online_path_claims(const PathContext& context) {
   return PathBuilder(context, true).build(nullptr);
+}
+
+std::vector<Claim> worse_of(const std::vector<Claim>& a, const std::vector<Claim>& b) {
+  std::vector<Claim> worst = a;
+  std::vector<bool> taken(a.size(), false);
+  for (const Claim& claim : b) {
+    std::size_t i = 0;
+    while (i < a.size() && (taken[i] || !same_statement(a[i], claim))) ++i;
+    if (i == a.size()) {
+      worst.push_back(claim);
+      continue;
+    }
+    taken[i] = true;
+    worst[i] = worse(a[i], claim);
+  }
+  return worst;
 }
 
 }  // namespace headroom

@@ -22,11 +22,11 @@ struct PolicyName {
   Policy policy;
   std::string_view name;
 };
-constexpr PolicyName policy_names[] = {{Policy::clis, "clis"},
-                                       {Policy::clis_alg1, "clis-alg1"},
-                                       {Policy::fixed_m, "fixed-m"},
-                                       {Policy::fixed_m_n, "fixed-m-n"},
-                                       {Policy::online, "online"}};
+constexpr PolicyName policy_names[] = {
+    {Policy::clis, "clis"},       {Policy::clis_alg1, "clis-alg1"},
+    {Policy::fixed_m, "fixed-m"}, {Policy::fixed_m_n, "fixed-m-n"},
+    {Policy::fdpp, "fdpp"},       {Policy::fa4, "fa4"},
+    {Policy::online, "online"}};
 
 /// Half an ulp of the largest magnitude of `value` in a format: what rounding to nearest can take
 /// away.
@@ -414,10 +414,12 @@ std::unique_ptr<FixedStabilizer> make_fixed_stabilizer(const UpwardRounding& up,
       return std::make_unique<FixedM>(up, head, kernel, operands, scan, joined, eps);
     case Policy::fixed_m_n:
       return std::make_unique<FixedMN>(up, head, kernel, operands, scan, joined, eps);
+    case Policy::fdpp:
+    case Policy::fa4:
     case Policy::online:
       break;
   }
-  throw std::logic_error("make_fixed_stabilizer: online has no fixed stabilizer");
+  throw std::logic_error("make_fixed_stabilizer: no stabilizer of norms");
 }
 
 }  // namespace headroom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,8 +14,10 @@
 namespace headroom {
 
 /// `--policy`: clis (the sound gate), clis-alg1 (lines 1-7 of the published algorithm, one-sided),
-/// fixed-m (C = 88, gate 213), fixed-m-n (C(N)), online.
-enum class Policy : std::uint8_t { clis, clis_alg1, fixed_m, fixed_m_n, online };
+/// fixed-m (C = 88, gate 213), fixed-m-n (C(N)), fdpp (a shift, a range that every score of a row
+/// is tested against, rows outside recomputed online), fa4 (online with a maximum that may stay
+/// behind), online.
+enum class Policy : std::uint8_t { clis, clis_alg1, fixed_m, fixed_m_n, fdpp, fa4, online };
 
 std::string_view to_text(Policy policy);
 /// Throws InputError that lists the names.
@@ -61,9 +64,13 @@ class FixedStabilizer {
   /// Upper bound of the row's largest computed exponent z^ - mu, before its own rounding;
   /// `score_error` bounds |z^ - z~|.
   virtual Upper<Log2> largest_exponent(std::int64_t row, Upper<Log2> score_error) const = 0;
+  /// Lower bound of every stored exponent of a row that stays on this path; -inf without a test.
+  virtual Lower<Log2> least_exponent(std::int64_t) const {
+    return Lower<Log2>(-std::numeric_limits<double>::infinity());
+  }
 };
 
-/// Requires: policy is not online; scan.finite. `eps` sets the guard bits of `clis`.
+/// Requires: a policy whose gate looks at norms; scan.finite. `eps` sets the guard bits of `clis`.
 std::unique_ptr<FixedStabilizer> make_fixed_stabilizer(const UpwardRounding& up, Policy policy,
                                                        const Head& head, const KernelModel& kernel,
                                                        const Operands& operands,

@@ -97,9 +97,13 @@ Interval plus_minus(double relative) { return Interval(1.0) + Interval(-relative
 
 }  // namespace
 
+double certainly_zero_below(const Exp2Unit& unit) {
+  return flush_thresholds(unit, Interval(exp2_relative_error(unit).value())).zero;
+}
+
 RowExecution execute_row(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                          const Operands& operands, const HeadScan& scan, std::int64_t row,
-                         const Interval& mu, double score_error) {
+                         const Interval& mu, double score_error, const LazyFrames* frames) {
   std::vector<std::int64_t> keys;
   for (const KeyRange& run : visible_runs(head, row)) {
     for (std::int64_t j = run.begin; j < run.end; ++j) keys.push_back(j);
@@ -143,13 +147,26 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   const double least_threshold =
       std::max({std::fabs(l_flush.kept), static_cast<double>(-kernel.exp2.result.least_exponent()),
                 static_cast<double>(-kernel.p.format.least_exponent()), std::fabs(p_flush.kept)});
-  const double reach = std::max((largest - mu).magnitude(), least_threshold) + 3;
+  const auto own_mu = [&](std::size_t j) {
+    return frames == nullptr ? mu : frames->of_key(keys[j]);
+  };
+  double top = (largest - mu).magnitude();
+  if (frames != nullptr) {
+    for (std::size_t j = 0; j < count; ++j) top = std::max(top, (z[j] - own_mu(j)).hi());
+  }
+  const double reach = std::max(top, least_threshold) + 3;
   const Interval exponent_rounding =
       Interval(reach) * Interval(std::ldexp(1.0, -kernel.exponent.format.precision));
   const double error_bound = (Interval(score_error) + exponent_rounding).hi();
   const Interval error(-error_bound, error_bound);
   const Interval exponent_shift = error - mu;
   result.max_exponent = largest + exponent_shift;
+  if (frames != nullptr) {
+    result.max_exponent = Interval(-infinity);
+    for (std::size_t j = 0; j < count; ++j) {
+      result.max_exponent = max(result.max_exponent, z[j] + error - own_mu(j));
+    }
+  }
 
   // Where P stops growing (saturating conversions) the excess is lost from the numerator only:
   // perhaps once E may exceed the largest number, certainly from half an ulp above it.
@@ -190,18 +207,19 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     const Interval weight = relative_weight(z[j] - Interval(reference));
     const Interval exponent = z[j] + exponent_shift;
     mass += weight;
-    const bool flushed = exponent.hi() < exp2_flush.zero || exponent.hi() < p_flush.zero;
+    const Interval own = frames == nullptr ? exponent : z[j] + error - own_mu(j);
+    const bool flushed = own.hi() < exp2_flush.zero || own.hi() < p_flush.zero;
     const bool kept = exponent.lo() >= exp2_flush.kept && exponent.lo() >= p_flush.kept;
-    if (flushed || exponent.lo() > saturates) {
+    if (flushed || own.lo() > saturates) {
       lost += weight;
-    } else if (!kept || exponent.hi() > may_saturate) {
+    } else if (!kept || own.hi() > may_saturate) {
       lost += Interval(0.0, weight.hi());
     }
 
     const Interval value = relative_weight(z[j] + error - Interval(reference));
     const Interval e = stored_weight(value, exponent, exp2_flush, unit_error, exp2_floor);
     Interval p = stored_weight(e, exponent, p_flush, p_rounding, Interval(0.0));
-    if (exponent.hi() > may_saturate) p = hull(Interval(0.0), p);
+    if (own.hi() > may_saturate) p = hull(Interval(0.0), p);
     Interval term = kernel.p.denominator_rounded ? p : e;
     // an accumulator narrower than its terms may lose up to all of one near its floor, or double it
     if (narrow_l && exponent.lo() < l_flush.normal) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "certify/head_scan.h"
+#include "certify/lazy_frames.h"
 
 namespace headroom {
 
@@ -24,11 +25,18 @@ struct RowExecution {
   Interval product_flush{0.0};
 };
 
+/// E(x) is certainly 0 for every x below this; -infinity if it may be another number however small
+/// 2^x is.
+double certainly_zero_below(const Exp2Unit& unit);
+
 /// Requires: at least one visible key; no bias, softcap or sink. `score_error` bounds |z^ - z~| of
-/// the row's keys, log2 units (bounds/score.h). Cost: visible * (d + dv) interval operations, 2
-/// exp2 a key.
+/// the row's keys, log2 units (bounds/score.h). `frames`: what is subtracted while a key's own tile
+/// is worked off, where that is not yet the final `mu`: exponents and saturation are of the own
+/// frames, `lost` has from what is lost there to what may be lost there or in the final one. Cost:
+/// visible * (d + dv) interval operations, 2 exp2 a key.
 RowExecution execute_row(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                          const Operands& operands, const HeadScan& scan, std::int64_t row,
-                         const Interval& mu, double score_error);
+                         const Interval& mu, double score_error,
+                         const LazyFrames* frames = nullptr);
 
 }  // namespace headroom

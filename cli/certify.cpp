@@ -19,6 +19,7 @@
 #include "cli/head_options.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
+#include "cli/settings.h"
 #include "cli/table.h"
 #include "reference/head/load.h"
 #include "reference/head/write.h"
@@ -29,7 +30,7 @@ namespace headroom::cli {
 namespace {
 
 struct CertifyArguments {
-  std::vector<std::string> files;
+  std::vector<std::string> files, set;
   std::string kernel, policy = "clis", eps = "2^-10", max_error, certificates;
   HeadOptions heads;
   ProblemOptions problem;
@@ -318,7 +319,9 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
     options.exact_rows = parse_exact_rows(
         "--exact-max", arguments.exact_max.empty() ? "rows=sample:64" : arguments.exact_max);
   }
+  options.parameters = settings_of(arguments.set);
   const KernelModel kernel = load_kernel(arguments.kernel);
+  complete_parameters(options.policy, kernel, options.parameters);
   const LoadOptions load = load_options(arguments.heads, kernel.operand);
   std::unique_ptr<oneapi::tbb::global_control> limit;
   if (arguments.threads > 0) {
@@ -404,8 +407,14 @@ void add_certify(CLI::App& app, int& exit_code) {
   command->add_option("--kernel", arguments->kernel, "Kernel file (TOML) or preset name")
       ->required();
   command
-      ->add_option("--policy", arguments->policy, "clis, clis-alg1, fixed-m, fixed-m-n or online")
+      ->add_option("--policy", arguments->policy,
+                   "clis, clis-alg1, fixed-m, fixed-m-n, fdpp, fa4 or online")
       ->capture_default_str();
+  command->add_option("--set", arguments->set,
+                      "name=value, repeatable. fdpp: phi, a, b (natural units; 0, -60, 60;\n"
+                      "a=-inf b=inf: a shift without a test); fa4: threshold, offset (log2 units;\n"
+                      "8, 0; FP8 P: 0, 8), wave (rows that decide together; 1, 0: a query block),\n"
+                      "running_max (1; 0: a wave takes its tile's maxima)");
   command->add_option("--eps", arguments->eps, "Limit of mass.lost; sets the gate's guard bits")
       ->capture_default_str();
   command->add_option("--max-error", arguments->max_error,
@@ -443,6 +452,8 @@ void add_certify(CLI::App& app, int& exit_code) {
       "  headroom certify heads.safetensors --kernel hopper\n"
       "  headroom certify heads.safetensors --kernel my-kernel.toml \\\n"
       "      --policy fixed-m --claims\n"
+      "  headroom certify heads.safetensors --kernel hopper --policy fdpp \\\n"
+      "      --set phi=-16.8 --set a=-16 --set b=24\n"
       "  headroom certify f32.safetensors --kernel tpu7x \\\n"
       "      --cast rne --mask causal --json\n"
       "  headroom certify q.npy k.npy v.npy --kernel ieee-fp32 \\\n"

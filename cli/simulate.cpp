@@ -22,6 +22,7 @@
 #include "cli/output_file.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
+#include "cli/settings.h"
 #include "cli/table.h"
 #include "reference/evaluate/ladder/ladder.h"
 #include "reference/evaluate/simulate/head_arithmetic.h"
@@ -82,37 +83,6 @@ SimulationOptions simulation_options(const SimulateArguments& a) {
   options.reciprocal = unit_choice("--reciprocal-choice", a.reciprocal);
   options.seed = a.seed;
   return options;
-}
-
-double nearest_double(const Rational& value) {
-  const UpwardRounding up;
-  const Interval x = enclose(value);
-  if (x.is_point() || !x.is_finite()) return x.lo();
-  return value * 2 <= Rational(x.lo()) + Rational(x.hi()) ? x.lo() : x.hi();
-}
-
-/// name=value, each name once; the value is an exact number.
-LoopParameters parameters_of(const std::vector<std::string>& settings) {
-  LoopParameters parameters;
-  for (const std::string& setting : settings) {
-    const std::size_t equals = setting.find('=');
-    const auto refuse = [&] {
-      throw InputError(
-          fmt::format("--set: found '{}', expected name=value with a number", printable(setting)));
-    };
-    if (equals == std::string::npos || equals == 0) refuse();
-    const std::string text = setting.substr(equals + 1);
-    double value = text == "-inf" ? -infinity : infinity;
-    try {
-      if (text != "-inf" && text != "inf") value = nearest_double(parse_exact_number(text));
-    } catch (const std::invalid_argument&) {
-      refuse();
-    }
-    if (!parameters.emplace(setting.substr(0, equals), value).second) {
-      throw InputError(fmt::format("--set: {} is set twice", printable(setting.substr(0, equals))));
-    }
-  }
-  return parameters;
 }
 
 std::vector<std::int64_t> rows_of(const SimulateArguments& a, const Head& head) {
@@ -686,7 +656,7 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
   }
   SimulationOptions options = simulation_options(a);
   options.events = a.events;
-  const LoopParameters given = parameters_of(a.set);
+  const LoopParameters given = settings_of(a.set);
   if (a.stabilizer == "clis" && given.contains("cap") != given.contains("kappa")) {
     throw InputError(fmt::format(
         "--set: found {0} without {1}, expected both, or neither for the certifier's table",

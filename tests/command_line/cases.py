@@ -73,6 +73,7 @@ case("limits-keys-not-a-number", ["limits", "--keys", "many"], 2, err=r"--keys.*
 # certify
 ROPE = "examples/heads/ropegpt_layer1_bf16.safetensors"
 TOY = "examples/heads/toydit_layer2_f16.safetensors"
+FA3_HALF = "examples/kernels/flash-attention-3-fp16.toml"
 ONE_SIDED = ["certify", "examples/heads/one_sided_gate_bf16.safetensors", "--kernel",
              "examples/kernels/one-sided.toml", "--scale-log2", "1"]
 
@@ -181,12 +182,39 @@ certify("heads-bad-list", [ROPE, "--kernel", "hopper", "--heads", "layer1:x"], 2
 certify("names-no-match", [ROPE, "--kernel", "hopper", "--q", "query"], 2, err=r"layer1\.")
 certify("kernel-file", [ROPE, "--kernel", "examples/kernels/hopper-tiled.toml", "--heads",
                         "layer1:0"], 0, has=["1 certified"])
-certify("unknown-kernel", [ROPE, "--kernel", "blackwell"], 2, err=r"blackwell.*tpu7x.*hopper")
+certify("unknown-kernel", [ROPE, "--kernel", "volta"], 2, err=r"volta.*tpu7x.*hopper.*cdna3")
+for machine in ("ampere", "ada", "blackwell", "cdna3", "cpu-avx512-bf16", "hopper:gradual",
+                "cpu-avx512-bf16:gradual", "tpu7x:ftz"):
+    certify(f"preset-{machine}", [ROPE, "--kernel", machine, "--heads", "layer1:0"], 0,
+            has=["1 certified", f"kernel {machine} (machine {machine.split(':')[0]})"])
+certify("preset-reading-unknown", [ROPE, "--kernel", "hopper:flush"], 2, err=r"hopper:flush")
 certify("kernel-is-a-folder", [ROPE, "--kernel", "examples"], 2, err=r"examples")
 certify("kernel-is-no-kernel", [ROPE, "--kernel", "examples/heads/README.md"], 2,
         err=r"examples/heads/README\.md:\d+:\d+: ")
 certify("unknown-policy", [ROPE, "--kernel", "hopper", "--policy", "CLIS"], 2,
-        err=r"--policy.*'CLIS'.*clis, clis-alg1, fixed-m, fixed-m-n, online")
+        err=r"--policy.*'CLIS'.*clis, clis-alg1, fixed-m, fixed-m-n, fdpp, fa4, online")
+certify("fa4", [ROPE, "--kernel", "hopper", "--policy", "fa4"], 0, has=["4 certified"])
+certify("fdpp-rows-leave", [TOY, "--kernel", FA3_HALF, "--policy", "fdpp", "--set", "a=-5", "--set",
+                            "b=5"], 1, has=["0 certified, 2 fallback", "rows leave the range"])
+certify("fdpp-rows-stay", [TOY, "--kernel", "ieee-fp32", "--cast", "rne", "--policy", "fdpp"], 0,
+        has=["2 certified"])
+certify("fdpp-json", [TOY, "--kernel", FA3_HALF, "--policy", "fdpp", "--set", "b=1/2", "--heads",
+                      "*:0", "--json"], 1,
+        json=lambda value: float.fromhex(value["heads"][0]["parameters"]["b"]) == 0.5
+        and value["heads"][0]["gate"]["rows"]["leave"] > 0)
+certify("set-unknown", [ROPE, "--kernel", "hopper", "--policy", "fa4", "--set", "phi=1"], 2,
+        err=r'policy fa4: found parameter "phi", expected one of offset, running_max, threshold, wave')
+certify("set-without-rule", [ROPE, "--kernel", "hopper", "--set", "phi=1"], 2,
+        err=r'policy clis: found parameter "phi", expected none')
+certify("set-malformed", [ROPE, "--kernel", "hopper", "--policy", "fdpp", "--set", "phi"], 2,
+        err=r"--set: found 'phi', expected name=value")
+certify("initial-max-above-the-scores", [ROPE, "--kernel", "hopper", "--policy", "online", "--set",
+                                         "initial_max=1000"], 1,
+        has=["4 refuted", "stabilizer.stored"])
+certify("initial-max-below-them", [ROPE, "--kernel", "hopper", "--policy", "online", "--set",
+                                   "initial_max=-1000000"], 0, has=["4 certified"])
+certify("set-empty-range", [ROPE, "--kernel", "hopper", "--policy", "fdpp", "--set", "a=9", "--set",
+                            "b=9"], 2, err=r"policy fdpp: a: found 9, expected less than b = 9")
 for bad in ("0", "-0.5", "nan", "inf", "abc", "", "1e-99999"):
     certify(f"eps-{bad or 'empty'}", [ROPE, "--kernel", "hopper", f"--eps={bad}"], 2, err=r"--eps")
 certify("eps-exact", [ROPE, "--kernel", "hopper", "--eps", "2^-20", "--heads", "layer1:0"], 0,
@@ -290,8 +318,8 @@ reference("kernel", [ROPE, "--format", "fp32", "--kernel", "hopper", "--rows", "
           json=lambda value: value["reference"] == "multiplied operands of kernel hopper")
 reference("cast-without-kernel", [TOY, "--format", "fp32", "--cast", "rne", *REFERENCE_OUT], 2,
           err=r"--cast.*--kernel", files=[])
-reference("unknown-kernel", [ROPE, "--format", "fp32", "--kernel", "blackwell", *REFERENCE_OUT], 2,
-          err=r"blackwell", files=[])
+reference("unknown-kernel", [ROPE, "--format", "fp32", "--kernel", "volta", *REFERENCE_OUT], 2,
+          err=r"volta", files=[])
 for bad in ("5", "1,2,3", "a,b"):
     reference(f"window-{bad}", [ROPE, "--format", "fp32", f"--window={bad}", *REFERENCE_OUT], 2,
               err=r"--window", files=[])

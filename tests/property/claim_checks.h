@@ -31,6 +31,31 @@ inline const Claim* find_claim(const std::vector<Claim>& claims, const std::stri
   return nullptr;
 }
 
+/// The same for policies that leave numbers open: with the report's parameters.
+inline std::vector<std::unique_ptr<LoopStabilizer>> ruled_loops(const HeadReport& report) {
+  std::vector<std::unique_ptr<LoopStabilizer>> list;
+  const PolicyParameters& p = report.parameters;
+  if (report.stabilizer == "fdpp") {
+    list.push_back(make_loop_stabilizer("fdpp", {p.begin(), p.end()}));
+    if (std::isinf(p.at("a")) && std::isinf(p.at("b"))) {
+      list.push_back(make_loop_stabilizer("fdpp-untested", {{"phi", p.at("phi")}}));
+    }
+    return list;
+  }
+  const double wave = p.at("wave"), running = p.at("running_max");
+  const LoopParameters lag = {{"threshold", p.at("threshold")}, {"offset", p.at("offset")}};
+  if (wave == 1) {
+    list.push_back(make_loop_stabilizer("fa4-row", lag));
+    list.push_back(make_loop_stabilizer("fa4-tile2", lag));
+  }
+  if (wave == 0 && running != 0) list.push_back(make_loop_stabilizer("fa4-tile1", lag));
+  if (p.at("offset") == 0 && p.at("threshold") > 0) {
+    list.push_back(make_loop_stabilizer(
+        "lazy-wave", {{"wave", wave}, {"threshold", p.at("threshold")}, {"running_max", running}}));
+  }
+  return list;
+}
+
 /// The loops whose every execution a report is about. `own_rule`: a fixed mu is computed by the
 /// loop's own rule, as `headroom simulate` does it, else by the stabilizer that the certifier
 /// encloses.
@@ -39,6 +64,9 @@ inline std::vector<std::unique_ptr<LoopStabilizer>> certified_loops(const HeadRe
                                                                     const KernelModel& kernel,
                                                                     bool own_rule) {
   std::vector<std::unique_ptr<LoopStabilizer>> list;
+  if (report.stabilizer == "fdpp" || report.stabilizer == "fa4") {
+    return ruled_loops(report);
+  }
   if (report.stabilizer == "online") {
     // mu is the maximum, stored
     const auto holds = [&](const Format& f) {
@@ -117,6 +145,85 @@ struct ClaimViolation {
   double found, expected;
   std::int64_t row;
 };
+
+/// Holds the intermediates of one row against exponent.upper, p.range, correction.range and
+/// mass.lost. `exact`: the exact scores of the row's visible keys, log2 units, the first visible
+/// one first.
+template <class Violation>
+std::vector<ClaimUse> check_row_claims(const HeadReport& report, const KernelModel& kernel,
+                                       std::int64_t row, const SimulationDump& dump,
+                                       const std::vector<long double>& exact,
+                                       const Violation& violation) {
+  std::vector<ClaimUse> uses = {
+      {"exponent.upper"}, {"p.range"}, {"correction.range"}, {"mass.lost"}};
+  enum : std::size_t { of_exponent, of_weight, of_correction, of_lost };
+  const auto hold = [&](std::size_t what, double share) {
+    ++uses[what].checks;
+    uses[what].share = std::max(uses[what].share, share);
+    if (!(share <= 1 + 1e-9)) violation(ClaimViolation{uses[what].claim, share, 1, row});
+  };
+  const auto upper = [&](const char* id) {
+    const Claim* c = find_claim(report.claims, id);
+    return c == nullptr || (c->kind == LimitKind::none && c->id != "correction.range")
+               ? HUGE_VAL
+               : c->value.hi();
+  };
+  long double top = -HUGE_VALL, mass = 0, lost = 0;
+  for (const long double z : exact) top = std::max(top, z);
+  for (std::size_t j = 0; j < exact.size(); ++j) {
+    const long double weight = exp2l(exact[j] - top);
+    mass += weight;
+    // margins of exponents and weights are differences of logarithms
+    hold(of_exponent, std::exp2(dump.exponents[j] - upper("exponent.upper")));
+    const double p = dump.stored_weights[j];
+    if (p > 0) hold(of_weight, std::exp2(std::log2(p) - upper("p.range")));
+    const bool saturated =
+        kernel.p.saturate && dump.weights[j] > p && p >= kernel.p.format.max_finite();
+    if (p == 0 || saturated) lost += weight;
+  }
+  hold(of_lost, static_cast<double>(lost / mass) / (upper("mass.lost") + 1e-300));
+  for (const float correction : dump.corrections) {
+    if (correction > 0 && upper("correction.range") < HUGE_VAL) {
+      hold(of_correction,
+           std::exp2(std::log2(static_cast<double>(correction)) - upper("correction.range")));
+    }
+  }
+  return uses;
+}
+
+/// Does an execution of the row whose claim fails show the failure? What it finds is NaN or
+/// infinite, or lies on the claim's own side of its enclosure. Yes for claims that this does not
+/// look at.
+inline bool shows_failure(const Claim& claim, const KernelModel& kernel, const SimulationDump& dump,
+                          float l, const std::vector<long double>& exact) {
+  double exponent = -HUGE_VAL, weight = 0, correction = 0;
+  long double top = -HUGE_VALL, mass = 0, lost = 0;
+  for (const long double z : exact) top = std::max(top, z);
+  for (std::size_t j = 0; j < exact.size(); ++j) {
+    const long double share = exp2l(exact[j] - top);
+    const double p = dump.stored_weights[j];
+    if (std::isnan(p)) return true;
+    exponent = std::max(exponent, static_cast<double>(dump.exponents[j]));
+    weight = std::max(weight, p);
+    mass += share;
+    const bool saturated =
+        kernel.p.saturate && dump.weights[j] > p && p >= kernel.p.format.max_finite();
+    if (p == 0 || saturated) lost += share;
+  }
+  for (const float x : dump.corrections) {
+    if (std::isnan(x)) return true;
+    correction = std::max(correction, static_cast<double>(x));
+  }
+  if (std::isnan(l)) return true;
+  const double least = claim.value.lo() - 1e-9, log2_l = std::log2(static_cast<double>(l));
+  if (claim.id == "exponent.upper") return exponent >= least;
+  if (claim.id == "p.range") return std::log2(weight) >= least;
+  if (claim.id == "correction.range") return std::log2(correction) >= least;
+  if (claim.id == "mass.lost") return static_cast<double>(lost / mass) >= least;
+  if (claim.id == "l.range") return log2_l >= least;
+  if (claim.id == "l.nonzero") return log2_l <= claim.value.hi() + 1e-9;
+  return true;
+}
 
 /// Holds the rows of a run against l.range, l.nonzero, output.error and lse.error, and against what
 /// every certificate says: l > 0 and finite outputs. `exact`: over the operands as multiplied.

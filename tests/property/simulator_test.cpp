@@ -2,10 +2,12 @@
 // many rows, every order and every answer of the units that a model allows. Independent of
 // verdicts_test: another implementation, real loop stabilizers, exact values from the ladder.
 //
-// usage: simulator_test [--vector | --modified] ROWS [first seed [more seeds...]]: heads until so
-// many rows were checked; --modified: all with windows, biases and the like; --vector: heads of
-// 1024 rows and orders that the vector implementation covers. Prints violations and the tightest
-// margins; exit status 1 if there is a violation. VERBOSE=1 adds kernels and claims.
+// usage: simulator_test [--vector | --modified | --rules] ROWS [first seed [more seeds...]]: heads
+// until so many rows were checked; --modified: all with windows, biases and the like; --vector:
+// heads of 1024 rows and orders that the vector implementation covers; --rules: the policies fdpp
+// and fa4 with random parameters, some heads with windows and the like, intermediates of single
+// rows and claims that fail too. Prints violations and the tightest margins; exit status 1 if there
+// is a violation. VERBOSE=1 adds kernels and claims.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -24,6 +26,8 @@
 namespace headroom::simulation {
 namespace {
 
+__extension__ using Quad = __float128;
+
 /// How near an observed value came to its bound: the largest quotient.
 struct Margin {
   double share = 0;
@@ -33,7 +37,7 @@ struct Margin {
 
 class Run {
  public:
-  static bool vector_only, modified_only;
+  static bool vector_only, modified_only, rules;
   static long rows, violations, vectorised;
   static std::map<std::string, long> counts;
   static std::map<std::string, Margin> margins;
@@ -60,16 +64,20 @@ class Run {
     }
     head_ = random_head(g_, kernel_, vector_only ? 1024 : 64);
     if (!vector_only && chance(g_, 0.5)) aim_at_tiles();
-    if (modified_only) add_modifiers(g_, head_);
+    if (modified_only || (rules && chance(g_, 0.3))) add_modifiers(g_, head_);
     CertifyOptions options;
     options.policy =
         pick(g_, std::vector<Policy>{Policy::clis, Policy::clis, Policy::clis_alg1, Policy::fixed_m,
                                      Policy::fixed_m_n, Policy::online});
+    if (rules) pick_rule(options);
     options.eps = pick(g_, std::vector<double>{0x1p-10, 0x1p-10, 0x1p-4, 0x1p-20, 0.5});
     const HeadReport report = certify_head(head_, kernel_, options);
     ++counts[std::string(to_text(options.policy)) + " " + std::string(to_text(report.verdict)) +
              (head_.modifiers.none() ? "" : ", modified")];
-    if (report.verdict != Verdict::certified && report.verdict != Verdict::fallback) return;
+    const bool refuted = rules && report.verdict == Verdict::refuted && head_.modifiers.none();
+    if (report.verdict != Verdict::certified && report.verdict != Verdict::fallback && !refuted) {
+      return;
+    }
     const AttentionProblem stored(head_);
     std::optional<AttentionProblem> multiplied;
     try {
@@ -82,6 +90,7 @@ class Run {
       ++counts["a scale without exact form"];
       return;
     }
+    if (refuted) return check_refuted(report, stored, *multiplied);
     const std::vector<std::int64_t> all = all_rows(stored);
     const EnclosedRows exact = enclosures(*multiplied, all, {});
     // bounds cost more than executions: many of each head
@@ -106,6 +115,7 @@ class Run {
         vectorised += run.vectorised ? 1 : 0;
         const long before = violations;
         check(report, run, exact, std::string(loop->name()));
+        if (rules) check_rule(report, stored, *multiplied, *loop, run, how);
         if (violations > before && std::getenv("VERBOSE") != nullptr) {
           how.events = true;
           SimulationDump dump;
@@ -120,6 +130,111 @@ class Run {
   }
 
  private:
+  void pick_rule(CertifyOptions& options) {
+    if (chance(g_, 0.5)) {
+      options.policy = Policy::fdpp;
+      const double phi = chance(g_, 0.5) ? 0 : 30 * random_normal(g_);
+      const double width = pick(g_, std::vector<double>{2, 8, 20, 60, 80, 120});
+      const double middle = chance(g_, 0.5) ? 0 : width * (uniform(g_) - 0.5);
+      options.parameters = {{"phi", phi}, {"a", middle - width / 2}, {"b", middle + width / 2}};
+      if (chance(g_, 0.15)) options.parameters["a"] = -HUGE_VAL;
+      if (chance(g_, 0.15)) options.parameters["b"] = HUGE_VAL;
+      return;
+    }
+    options.policy = Policy::fa4;
+    options.parameters = {
+        {"threshold", pick(g_, std::vector<double>{0, 0.75, 4, 8, 8, 12, 16 * uniform(g_)})},
+        {"offset", pick(g_, std::vector<double>{0, 0, 0, 8, -4, 3.3})},
+        {"wave", pick(g_, std::vector<double>{1, 1, 0, 3})},
+        {"running_max", chance(g_, 0.8) ? 1.0 : 0.0}};
+    if (chance(g_, 0.3)) options.parameters.erase("threshold"), options.parameters.erase("offset");
+    if (kernel_.numerator.order.kind != OrderKind::matrix_unit && chance(g_, 0.7)) {
+      kernel_.tiles.keys = pick(g_, std::vector<int>{1, 2, 3, 8});
+    }
+  }
+
+  /// Which rows were recomputed, and every intermediate of one row.
+  void check_rule(const HeadReport& report, const AttentionProblem& stored,
+                  const AttentionProblem& multiplied, LoopStabilizer& loop, const Simulated& run,
+                  const SimulationOptions& how) {
+    const auto violation = [&](const ClaimViolation& found) {
+      row_ = found.row;
+      fail(report, found.what, found.found, found.expected);
+    };
+    for (std::size_t i = 0; i < report.row_paths.of.size(); ++i) {
+      if (visible_runs(head_, static_cast<std::int64_t>(i)).empty()) continue;
+      const RowPath path = report.row_paths.of[i];
+      const bool again = run.recomputed[i] != 0;
+      ++counts[again ? "rows recomputed" : "rows that stayed"];
+      if (path != RowPath::either && again != (path == RowPath::online)) {
+        violation({"recomputed", double(again), double(!again), static_cast<std::int64_t>(i)});
+      }
+    }
+    if (!head_.modifiers.none()) return;
+    const auto row =
+        static_cast<std::int64_t>(below(g_, static_cast<std::size_t>(head_.queries())));
+    const KeyRange visible = head_.visibility.visible(row);
+    if (visible.count() == 0) return;
+    SimulationDump dump;
+    simulate(stored, kernel_, loop, std::vector<std::int64_t>{row}, how, &dump);
+    const std::vector<long double> exact = exact_scores(multiplied, row);
+    for (const ClaimUse& use : check_row_claims(report, kernel_, row, dump, exact, violation)) {
+      if (use.checks > 0) use_margin(report, use);
+    }
+  }
+
+  /// Every execution of a row whose claim fails shows it.
+  void check_refuted(const HeadReport& report, const AttentionProblem& stored,
+                     const AttentionProblem& multiplied) {
+    const auto loops = certified_loops(report, head_, kernel_, false);
+    if (loops.empty()) return;
+    for (const Claim& claim : report.claims) {
+      if (!claim.required || claim.outcome() != ClaimOutcome::fails || claim.row < 0) continue;
+      if (head_.visibility.visible(claim.row).count() == 0) continue;
+      // the published row rule: what other readings do is not what was evaluated
+      SimulationDump dump;
+      Simulated run;
+      try {
+        run = simulate(stored, kernel_, *loops.back(), std::vector<std::int64_t>{claim.row}, {},
+                       &dump);
+      } catch (const InputError&) {
+        ++counts["kernels that cannot be simulated"];
+        return;
+      }
+      ++counts["claims that fail: " + claim.id];
+      if (!shows_failure(claim, kernel_, dump, run.denominator[0],
+                         exact_scores(multiplied, claim.row))) {
+        row_ = claim.row;
+        fail(report, "not shown: " + claim.id, claim.value.lo(), claim.value.hi());
+      }
+    }
+  }
+
+  std::vector<long double> exact_scores(const AttentionProblem& multiplied,
+                                        std::int64_t row) const {
+    const KeyRange visible = head_.visibility.visible(row);
+    std::vector<long double> exact;
+    const long double c = multiplied.scale.log2_factor().hi();
+    std::vector<double> q(static_cast<std::size_t>(multiplied.channels())), k(q.size());
+    multiplied.q.load_row(row, q.data());
+    for (std::int64_t j = visible.begin; j < visible.end; ++j) {
+      multiplied.k.load_row(j, k.data());
+      Quad sum = 0;
+      for (std::size_t i = 0; i < q.size(); ++i) sum += static_cast<Quad>(q[i]) * k[i];
+      exact.push_back(static_cast<long double>(sum) * c);
+    }
+    return exact;
+  }
+
+  void use_margin(const HeadReport& report, const ClaimUse& use) {
+    Margin& margin = margins[std::string(use.claim) + ", " + report.stabilizer];
+    margin.checks += use.checks;
+    if (use.share > margin.share) {
+      margin.share = use.share;
+      margin.seed = seed_;
+    }
+  }
+
   /// Many small tiles, blocks of rows that visit tiles which some of their rows cannot see.
   void aim_at_tiles() {
     kernel_.tiles.queries = pick(g_, std::vector<int>{1, 3, 17, 64});
@@ -156,13 +271,7 @@ class Run {
     };
     for (const ClaimUse& use : check_claims(
              report, kernel_, head_, all_rows(AttentionProblem(head_)), run, exact, violation)) {
-      if (use.checks == 0) continue;
-      Margin& margin = margins[std::string(use.claim) + ", " + report.stabilizer];
-      margin.checks += use.checks;
-      if (use.share > margin.share) {
-        margin.share = use.share;
-        margin.seed = seed_;
-      }
+      if (use.checks > 0) use_margin(report, use);
     }
   }
 
@@ -195,7 +304,7 @@ class Run {
   std::int64_t row_ = -1;
 };
 
-bool Run::vector_only = false, Run::modified_only = false;
+bool Run::vector_only = false, Run::modified_only = false, Run::rules = false;
 long Run::rows = 0, Run::violations = 0, Run::vectorised = 0;
 std::map<std::string, long> Run::counts;
 std::map<std::string, Margin> Run::margins;
@@ -205,13 +314,11 @@ std::map<std::string, Margin> Run::margins;
 
 int main(int argc, char** argv) {
   using headroom::simulation::Run;
-  if (argc > 1 && std::string(argv[1]) == "--vector") {
-    Run::vector_only = true;
-    --argc;
-    ++argv;
-  }
-  if (argc > 1 && std::string(argv[1]) == "--modified") {
-    Run::modified_only = true;
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode.starts_with("--")) {
+    (mode == "--vector"     ? Run::vector_only
+     : mode == "--modified" ? Run::modified_only
+                            : Run::rules) = true;
     --argc;
     ++argv;
   }

@@ -127,9 +127,12 @@ def derived(certificate):
     required = [c for c in claims if c["required"]]
     outcomes = [outcome_of(c) for c in required]
     own = certificate["path"] == certificate["policy"]
+    tested = certificate["policy"] == "fdpp"
     if any(c["id"] == "operand.finite" and outcome_of(c) == "fails" for c in claims):
         return "refuted", "operand.finite", margin_of(required[0])
-    if gate is not None and gate["accepts"] == "unknown":
+    if tested and gate is not None:  # a test of each row: both paths' claims, whatever it says
+        own = gate["accepts"] == "yes"
+    elif gate is not None and gate["accepts"] == "unknown":
         margin = number(gate["limit"]) - number(gate["value"][1])
         return "undecided", "gate.conservative", margin
     if "fails" in outcomes:
@@ -165,7 +168,7 @@ def check_consistency(certificate):
     require(certificate["path"] in (certificate["policy"], "online", ""), "path")
     gate = certificate["gate"]
     if gate is not None:
-        has_keys(gate, GATE, ["kappa", "kernel_value", "note"], "gate")
+        has_keys(gate, GATE, ["kappa", "kernel_value", "note", "rows"], "gate")
         lo, hi = map(number, gate["value"])
         limit = number(gate["limit"])
         require(lo <= hi, "gate value")
@@ -173,7 +176,13 @@ def check_consistency(certificate):
             require(hi <= limit, f"a gate of {hi} accepted at {limit}")
         if "kernel_value" in gate and NUMBER.fullmatch(gate["kernel_value"]):
             require(lo <= number(gate["kernel_value"]) <= hi, "the kernel's gate is not enclosed")
-        if certificate["path"] != "online":
+        if certificate["policy"] == "fdpp":
+            rows = gate["rows"]
+            stays = rows["leave"] + rows["either"] == 0
+            require((gate["accepts"] == "yes") == stays, "rows that stay")
+            require((gate["accepts"] == "no") == (rows["leave"] > 0), "rows that leave")
+            require(not stays or hi < 0, "excess of rows that stay")
+        elif certificate["path"] != "online":
             require(gate["accepts"] != "no" or certificate["verdict"] == "refuted", "refused")
     verdict, binding, margin = derived(certificate)
     require(certificate["verdict"] == verdict, f"verdict {certificate['verdict']}, not {verdict}")
@@ -185,7 +194,8 @@ def check_consistency(certificate):
     require(certificate["status"] == expected, f"status {certificate['status']}")
     eps = number(certificate["parameters"]["eps"])
     for claim in certificate["claims"]:
-        if claim["id"] in ("mass.lost", "product.flush", "mask.mass"):
+        relative = claim["unit"] == "relative"
+        if relative and claim["id"] in ("mass.lost", "product.flush", "mask.mass"):
             require(number(claim["limit"]) == eps, f"{claim['id']}: limit")
     error = certificate["parameters"]["max_error"]
     if certificate["claims"] and certificate["claims"][0]["id"] != "operand.finite":
@@ -414,7 +424,7 @@ def run(program, root):
                    ([folder / f"{x}.npy" for x in "qkv"], "ieee-fp32",
                     ["--mask", "causal-bottom-right"]),
                    ([folder / f"{x}.npy" for x in "qkv"], "ieee-fp32", ["--lengths", "4"])]
-        policies = ("clis", "clis-alg1", "fixed-m", "fixed-m-n", "online")
+        policies = ("clis", "clis-alg1", "fixed-m", "fixed-m-n", "online", "fdpp", "fa4")
         for index, (files, kernel, extra) in enumerate(inputs):
             real = files[0].parent != folder
             for policy in policies[:3:2] if real else policies:

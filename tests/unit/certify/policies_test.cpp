@@ -305,7 +305,6 @@ TEST(Policies, KernelsThatNoBoundCoversAreUndecided) {
   const std::pair<const char*, const char*> cases[] = {
       {"[numerator]\ndenormals_are_zero = true\n", "numerator.denormals_are_zero = true"},
       {"[score]\nsoftcap = \"exp-ratio\"\n", "score.softcap = exp-ratio"},
-      {"[mask]\nform = \"additive\"\nvalue = -10000\n", "mask = additive of -0x1.388p+13"},
       {"[sink]\nplace = \"start\"\n", "sink.place = start"},
       {"[exponent]\nbase = \"e\"\n", "exponent.base = e"},
       {"[exp2]\nunit = \"fa4-poly3\"\n", "exp2.unit = fa4-poly3"},
