@@ -15,6 +15,7 @@ POLICIES = "tests/unit/certify/certify_policies_test"
 ROWS = "tests/unit/certify/certify_rows_test"
 CASES = "tests/cases/public_gates_test"
 NORMS = "tests/unit/bounds/bounds_norms_test"
+ROW_BOUNDS = "tests/unit/certify/certify_row_bounds_test"
 ROW_MAXIMA = "tests/unit/bounds/bounds_row_max_test"
 BALL = "tests/unit/bounds/bounds_enclosing_ball_test"
 SUMS = "tests/unit/bounds/bounds_sums_test"
@@ -168,6 +169,13 @@ mutation("maximum-for-mean", "certify/path_claims.cpp",
          "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n"
          "  in.mean_exponent = Lower<Log2>(in.exponent.value());\n  return in;\n",
          WEAKENINGS, "*LostMassAtTheExtremalRow*")
+mutation("tighter-exponent-without-score-error", "certify/path_claims.cpp",
+         "modified(largest, row) + Upper<Log2>(in.score_error) - Lower<Log2>(in.mu.lo())",
+         "modified(largest, row) - Lower<Log2>(in.mu.lo())", ROW_BOUNDS)
+mutation("ball-without-its-radius", "certify/row_bounds.cpp",
+         "  return cauchy_schwarz(up, factor, q_norm, ball.radius,\n",
+         "  return cauchy_schwarz(up, factor, q_norm, Upper<Absolute>(0 * ball.radius.value()),\n",
+         ROW_BOUNDS)
 mutation("V-ignored", "certify/path_claims.cpp",
          "    const Interval v = log2(Interval(c_.scan.v_magnitude));\n",
          "    const Interval v(0.0);\n", WEAKENINGS, "*ValuesThatAreNoPowersOfTwo*")

@@ -73,6 +73,29 @@ TEST(TighterBounds, DoNotDecideAHeadThatOverflows) {
   EXPECT_EQ(report.rows_undecided, 100);
 }
 
+// Four equal keys: the box is the key itself, and its exact score, -7/64, is the bound. The BF16
+// accumulator loses it beside 64 and gives 0: the score's error has to be in the exponent's bound.
+TEST(TighterBounds, LeaveRoomForTheScoresError) {
+  const Head head = cases::make_head(
+      "absorbed", 3, 4, 3, 1, [](auto, auto) { return 8.0; },
+      [](auto, std::int64_t c) { return c == 0   ? 8.0
+                                        : c == 1 ? -7.0 / 512
+                                                 : -8.0; },
+      [](auto, auto) { return 0x1p50; });
+  const KernelModel kernel = cases::ideal_kernel(
+      "[centring]\nkeys = \"none\"\n[score]\naccumulator = \"bf16\"\norder = \"sequential\"\n");
+  CertifyOptions options;
+  options.policy = Policy::fixed_m;
+  options.evaluate_rows = 0;
+  options.tighter_bounds = false;
+  EXPECT_EQ(certify_head(head, kernel, options).verdict, Verdict::undecided);
+  options.tighter_bounds = true;
+  Truth truth;
+  const HeadReport report = judge(head, kernel, options, &truth);
+  EXPECT_EQ(report.verdict, Verdict::certified) << report.reason;
+  EXPECT_EQ(truth.largest_exponent, 88 - 157);  // 157: the rounded-up product of the norms
+}
+
 TEST(BoundsReport, BoundsLieAboveTheLargestScores) {
   Random g(21);
   for (int trial = 0; trial < 20; ++trial) {
