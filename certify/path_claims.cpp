@@ -298,6 +298,12 @@ class PathBuilder {
   Interval scaled_constant(double stored) const;
   Interval hidden_score(const RowScan& row) const;
   std::int64_t cost(const RowInputs& in) const;
+  /// Scores of execute_row are products alone.
+  bool exact_evaluation_covers_rows() const {
+    const ScoreModifiers& modifiers = c_.head.modifiers;
+    return !modifiers.bias && !modifiers.softcap && !modifiers.sink &&
+           !(c_.lazy != nullptr && lowest_of_raw());
+  }
 
   const PathContext& c_;
   bool online_;
@@ -1131,13 +1137,15 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   claims.push_back(output_range);
 }
 
-/// More open rows than are evaluated exactly are bounded once more, by the ball and the box of the
-/// keys, then by the balls of their blocks; those that are decided then are dropped.
+/// Open rows that exact evaluation does not reach, all of them, are bounded once more, by the ball
+/// and the box of the keys, then by the balls of their blocks; those that are decided then are
+/// dropped.
 void PathBuilder::try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst,
                                      const FixedStabilizer* stabilizer) {
   std::int64_t scores = 0;
-  for (const std::size_t i : open) scores += inputs_[i].visible;
-  const bool all_in_reach = std::cmp_less_equal(open.size(), c_.options.evaluate_rows) &&
+  for (const std::size_t i : open) scores += cost(inputs_[i]);
+  const bool all_in_reach = exact_evaluation_covers_rows() &&
+                            std::cmp_less_equal(open.size(), c_.options.evaluate_rows) &&
                             scores <= c_.options.evaluate_scores;
   if (!c_.options.tighter_bounds || all_in_reach) return;
   KeyGeometry& keys = c_.geometry;
@@ -1255,9 +1263,7 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
   for (const std::size_t i : open) {
     const RowInputs& in = inputs_[i];
     RowFacts facts = bound(in);
-    const ScoreModifiers& modifiers = c_.head.modifiers;
-    const bool plain = !modifiers.bias && !modifiers.softcap && !modifiers.sink &&
-                       !(c_.lazy != nullptr && lowest_of_raw());
+    const bool plain = exact_evaluation_covers_rows();
     if (plain && result.rows_evaluated < c_.options.evaluate_rows && cost(in) <= scores_left &&
         std::isfinite(in.score_error)) {
       const RowExecution run = execute(in, facts);
