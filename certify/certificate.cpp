@@ -179,10 +179,11 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   j["claims"] = claims_json(report.claims);
   j["refused"] = claims_json(report.fixed_claims);
   j["assumptions"] = report.assumptions;
-  j["not_covered"] = {"index.range: index arithmetic of the kernel",
-                      "backward.exponent: the backward pass",
-                      "merge.range, merge.identity: split-KV and ring merges",
-                      "lse.shift: the LSE of centred keys must be shifted back by the caller"};
+  j["not_covered"] = {
+      "index.range: index arithmetic of the kernel", "backward.exponent: the backward pass",
+      kernel.split.parts == 1 ? "merge.range, merge.identity: split-KV and ring merges"
+                              : "output.error, lse.error: of merged parts",
+      "lse.shift: the LSE of centred keys must be shifted back by the caller"};
   j["verdict"] = to_text(report.verdict);
   j["safe"] = to_text(report.safe);
   j["accurate"] = to_text(report.accurate);

@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 
+#include <fmt/format.h>
 #include <oneapi/tbb/parallel_for.h>
 
 #include "bounds/sums.h"
@@ -222,6 +224,19 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   std::vector<std::string> open = simulated_only(kernel);
   for (const std::string& phrase : uncovered_modifiers(head, kernel, operands)) {
     open.push_back(phrase);
+  }
+  if (kernel.split.parts != 1 && kernel.split.merge != MergeRule::accumulate) {
+    for (const auto& [with, phrase] :
+         {std::pair{options.policy != Policy::online && options.policy != Policy::fa4,
+                    "under policy " + std::string(to_text(options.policy))},
+          {head.modifiers.sink.has_value(), std::string("with a sink")},
+          {std::isfinite(kernel.mask.value), std::string("with a finite mask value")},
+          {scan.padding_keys > 0, std::string("with padding that is added")},
+          {report.parameters.contains("initial_max") &&
+               std::isfinite(report.parameters.at("initial_max")),
+           std::string("with a finite initial_max")}}) {
+      if (with) open.push_back(fmt::format("split.parts = {} {}", kernel.split.parts, phrase));
+    }
   }
   if (!open.empty()) {
     report.verdict = Verdict::undecided;

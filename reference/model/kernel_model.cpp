@@ -405,7 +405,9 @@ std::vector<std::string> simulated_only(const KernelModel& m) {
   list(is_fa4_polynomial(m.exp2.name), "exp2.unit", m.exp2.name);
   list(m.exp2.floor != 0, "exp2.floor", fmt::format("{:a}", m.exp2.floor));
   list(m.normalise.every_tile, "normalise.every_tile", "true");
-  list(m.split.parts != 1, "split.parts", std::to_string(m.split.parts));
+  list(m.split.parts != 1 && m.split.merge == MergeRule::accumulate, "split.merge",
+       to_text(m.split.merge));
+  list(m.split.parts != 1 && m.normalise.every_tile, "split.parts", std::to_string(m.split.parts));
   return keys;
 }
 

@@ -3,7 +3,6 @@
 // of reports, whose records the simulator runs too (kernel_reports_test.cpp).
 //
 // Not here, because no claim of a certificate speaks of them:
-//   B18, B19, B15  merges of parts: undecided, `not_covered` (the simulator runs them)
 //   B29  which of two exponential units made a weight; the larger error is the unit's, below
 //   B30  the backward pass
 //   B37  uninitialised buffers; B46 index widths: a harness's matter
@@ -418,6 +417,90 @@ TEST(PublicReports, B12_B13_B16_RowsAndTilesWithoutKeys) {
           {},
           refuted,
           "empty.row"}});
+}
+
+TEST(PublicReports, B15_B16_B18_B19_Merges) {
+  AttentionProblem last_tile = scores({0, 0, 0, 0, 0, 0, 1, 2}, filled(fp32, 8, 1, 4));
+  last_tile.mask = {0, 0, 0, 0, 0, 0, 1, 1};
+  const AttentionProblem empty_first = two_parts(1, 0, 9, 1, 5);
+  const AttentionProblem parts = two_parts(8, 2, 0, 8, 10);
+  const auto empty_is = [](MergeRule merge, EmptyRowRule rule) {
+    return with(split(1, 2, merge), [&](KernelModel& k) { k.tiles.empty_row = rule; });
+  };
+  const auto bases = [](ExponentBase delivered, ExponentBase read) {
+    return with(split(8, 2, MergeRule::lse), [&](KernelModel& k) {
+      k.lse.base = delivered;
+      k.split.reads = read;
+    });
+  };
+  constexpr ExponentBase e = ExponentBase::e, two = ExponentBase::two;
+  const AttentionProblem apart = scores({-60, 30}, column(fp32, {1, 2}));
+  check({{"B15",
+          "-inf - -inf of two empty parts",
+          last_tile,
+          split(2, 4, MergeRule::lse_naive),
+          Policy::online,
+          {},
+          refuted,
+          "merge.identity"},
+         {"B15",
+          "(0, -inf) weighs 0",
+          last_tile,
+          split(2, 4, MergeRule::lse),
+          Policy::online,
+          {},
+          certified,
+          ""},
+         {"B16",
+          "an empty part of LSE = +inf",
+          empty_first,
+          empty_is(MergeRule::lse, EmptyRowRule::zero_pos_inf),
+          Policy::online,
+          {},
+          refuted,
+          "merge.identity"},
+         {"B16",
+          "an empty part of LSE = -inf",
+          empty_first,
+          empty_is(MergeRule::lse, EmptyRowRule::zero),
+          Policy::online,
+          {},
+          certified,
+          ""},
+         {"B18",
+          "ln read as log2",
+          parts,
+          bases(e, two),
+          Policy::online,
+          {},
+          refuted,
+          "merge.identity"},
+         {"B18",
+          "log2 read as ln",
+          parts,
+          bases(two, e),
+          Policy::online,
+          {},
+          refuted,
+          "merge.identity"},
+         {"B18", "ln", parts, bases(e, e), Policy::online, {}, certified, ""},
+         {"B18", "log2", parts, bases(two, two), Policy::online, {}, certified, ""},
+         {"B19",
+          "e^90",
+          apart,
+          split(1, 2, MergeRule::lse_log1p),
+          Policy::online,
+          {},
+          rejected,
+          "merge.range"},
+         {"B19",
+          "the larger LSE first",
+          apart,
+          split(1, 2, MergeRule::lse),
+          Policy::online,
+          {},
+          certified,
+          ""}});
 }
 
 TEST(PublicReports, B21_B23_B40_B41_NarrowAccumulators) {

@@ -104,4 +104,24 @@ inline AttentionProblem equal_keys(const Format& format, std::int64_t n, double 
                     Scale::natural(1));
 }
 
+/// `first` keys of one value in the first part, `second` of another in the second; equal scores.
+inline AttentionProblem two_parts(std::int64_t part, std::int64_t first, double v_first,
+                                  std::int64_t second, double v_second) {
+  AttentionProblem p =
+      problem_of(filled(fp32, 1, 1, 0), filled(fp32, 2 * part, 1, 0),
+                 matrix(fp32, 2 * part, 1,
+                        [&](std::int64_t j, auto) { return j < part ? v_first : v_second; }),
+                 Scale::natural(1));
+  for (std::int64_t j = 0; j < 2 * part; ++j) {
+    p.mask.push_back(j % part < (j < part ? first : second) ? 1 : 0);
+  }
+  return p;
+}
+inline KernelModel split(int tile, int parts, MergeRule merge) {
+  KernelModel k = base_2();
+  k.tiles.keys = tile;
+  k.split = {.parts = parts, .merge = merge, .reads = ExponentBase::e};
+  return k;
+}
+
 }  // namespace headroom::reports

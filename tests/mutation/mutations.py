@@ -220,3 +220,29 @@ mutation("hidden-keys-in-the-mean", "certify/row_scores.cpp",
          "    if (m.bias && !m.visible(head.visibility, row, j)) continue;\n", MODIFIERS)
 mutation("cap-ignores-sink", "certify/row_scores.cpp",
          "  if (scan.sink) most =", "  if (scan.sink && most < 0) most =", MODIFIERS)
+
+# Tested ranges, maxima that stay behind, stand-ins, merges ------------------------------------------
+
+RULES = "tests/unit/certify/certify_rules_test"
+REPORTS = "tests/cases/public_reports_test"
+mutation("range-without-phi", "certify/range_test.cpp",
+         "z + Interval(-error, error) - test_.shift, false);",
+         "z + Interval(-error, error), false);", RULES)
+mutation("lag-without-threshold", "certify/path_claims.cpp",
+         "  Interval top = Interval(residual) + Interval(lag) + Interval(offset);\n",
+         "  Interval top = Interval(residual) + Interval(offset);\n", RULES)
+mutation("offset-of-fp8-forgotten", "certify/path_claims.cpp",
+         "  Interval top = Interval(residual) + Interval(lag) + Interval(offset);\n",
+         "  Interval top = Interval(residual) + Interval(lag);\n", REPORTS, "*B27*")
+mutation("wave-never-falls", "certify/policy_parameters.h",
+         "  bool may_fall() const { return wave != 1 && !running_max; }\n",
+         "  bool may_fall() const { return wave < 0; }\n", RULES)
+mutation("hidden-keys-two-bits-nearer", "certify/path_claims.cpp",
+         "  limits.hidden = certainly_zero_below(kernel.exp2);\n",
+         "  limits.hidden = certainly_zero_below(kernel.exp2) + 2;\n", REPORTS, "*B07*")
+mutation("initial-maximum-ignored", "certify/path_claims.cpp",
+         "    in.initial = start - own;\n", "    in.initial = start - own - Interval(1e9);\n",
+         REPORTS, "*B06*")
+mutation("base-of-merged-lse-ignored", "certify/path_claims.cpp",
+         "  if (k.split.reads != k.lse.base) {\n", "  if (k.split.parts < 0) {\n", REPORTS,
+         "*B18*")

@@ -68,6 +68,18 @@ inline std::vector<std::unique_ptr<LoopStabilizer>> certified_loops(const HeadRe
     return ruled_loops(report);
   }
   if (report.stabilizer == "online") {
+    const auto start = report.parameters.find("initial_max");
+    if (start != report.parameters.end() && std::isfinite(start->second)) {
+      // in the unit of stored scores: rules of raw maxima, or scores that are stored scaled
+      const LoopParameters from = {{"initial_max", start->second}};
+      if (kernel.score.scale_before_store && kernel.stabilizer.store == fp32) {
+        list.push_back(make_loop_stabilizer("online-scaled", from));
+      } else if (kernel.exponent.fused && kernel.exponent.format == fp32 &&
+                 kernel.stabilizer.store == fp32) {
+        list.push_back(make_loop_stabilizer("online-fa2", from));
+      }
+      return list;
+    }
     // mu is the maximum, stored
     const auto holds = [&](const Format& f) {
       const Format& store = kernel.stabilizer.store;

@@ -131,6 +131,17 @@ class Run {
 
  private:
   void pick_rule(CertifyOptions& options) {
+    if (chance(g_, 0.15)) {
+      kernel_.mask = {
+          .form = chance(g_, 0.7) ? MaskForm::select : MaskForm::additive,
+          .value = pick(g_, std::vector<double>{-30, -200, -1000, -10000, -1e9, -0x1p100})};
+    }
+    if (chance(g_, 0.15)) {
+      options.policy = Policy::online;
+      options.parameters = {
+          {"initial_max", pick(g_, std::vector<double>{0, -20, -300, -1000, -50000})}};
+      return;
+    }
     if (chance(g_, 0.5)) {
       options.policy = Policy::fdpp;
       const double phi = chance(g_, 0.5) ? 0 : 30 * random_normal(g_);
@@ -150,6 +161,14 @@ class Run {
     if (chance(g_, 0.3)) options.parameters.erase("threshold"), options.parameters.erase("offset");
     if (kernel_.numerator.order.kind != OrderKind::matrix_unit && chance(g_, 0.7)) {
       kernel_.tiles.keys = pick(g_, std::vector<int>{1, 2, 3, 8});
+    }
+    if (chance(g_, 0.25)) {
+      kernel_.split = {
+          .parts = 2 + static_cast<int>(below(g_, 3)),
+          .merge = pick(g_, std::vector<MergeRule>{MergeRule::lse, MergeRule::lse,
+                                                   MergeRule::lse_naive, MergeRule::lse_log1p}),
+          .reads = kernel_.lse.base};
+      if (chance(g_, 0.5)) options.policy = Policy::online, options.parameters.clear();
     }
   }
 
@@ -269,6 +288,16 @@ class Run {
       row_ = found.row;
       fail(report, found.what, found.found, found.expected);
     };
+    if (kernel_.split.parts > 1) {  // l and LSE are a merge's; its outputs have to be numbers
+      ++counts["runs of merged parts"];
+      for (std::size_t x = 0; x < run.output.size(); ++x) {
+        const auto i = static_cast<std::int64_t>(x) / head_.value_channels();
+        if (!std::isfinite(run.output[x]) && !visible_runs(head_, i).empty()) {
+          violation({"merged output not finite", run.output[x], 0, i});
+        }
+      }
+      return;
+    }
     for (const ClaimUse& use : check_claims(
              report, kernel_, head_, all_rows(AttentionProblem(head_)), run, exact, violation)) {
       if (use.checks > 0) use_margin(report, use);

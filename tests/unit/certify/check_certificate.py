@@ -32,7 +32,7 @@ GATE = ["stabilizer", "C", "value", "limit", "accepts"]
 IDS = {"operand.finite", "score.range", "score.error", "exponent.defined", "stabilizer.stored",
        "exponent.upper", "exponent.rounding", "exp2.contract", "p.range", "l.range", "o.range",
        "l.nonzero", "normalise.range", "mass.lost", "product.flush", "mask.mass", "sum.absorption",
-       "correction.range", "empty.row", "gate.conservative", "output.error", "lse.error"}
+       "correction.range", "merge.identity", "merge.range", "empty.row", "gate.conservative", "output.error", "lse.error"}
 FITTED = {"exponent.upper", "p.range", "l.range", "o.range", "normalise.range"}
 NUMBER = re.compile(r"-?0x[01](\.[0-9a-f]+)?p[+-][0-9]+|-?inf")
 WIDTH = {"fp32": 4, "fp16": 2, "bf16": 2}

@@ -309,8 +309,8 @@ TEST(Policies, KernelsThatNoBoundCoversAreUndecided) {
       {"[exponent]\nbase = \"e\"\n", "exponent.base = e"},
       {"[exp2]\nunit = \"fa4-poly3\"\n", "exp2.unit = fa4-poly3"},
       {"[exp2]\nfloor = \"2^-126\"\n", "exp2.floor = 0x1p-126"},
-      {"[normalise]\nevery_tile = true\n[split]\nparts = 2\n",
-       "normalise.every_tile = true, split.parts = 2"}};
+      {"[normalise]\nevery_tile = true\n", "normalise.every_tile = true"},
+      {"[split]\nparts = 2\nmerge = \"accumulate\"\n", "split.merge = accumulate"}};
   for (const Policy policy :
        {Policy::clis, Policy::clis_alg1, Policy::fixed_m, Policy::fixed_m_n, Policy::online}) {
     CertifyOptions options;
