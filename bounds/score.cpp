@@ -165,6 +165,17 @@ Upper<Log2> score_error(const UpwardRounding& up, const KernelModel& kernel,
                      operands.stored_score_factor(), q_norm, key_norm);
 }
 
+std::optional<ScoreErrorLine> score_error_line(const UpwardRounding& up, const KernelModel& kernel,
+                                               const Operands& operands, Upper<Absolute> most,
+                                               Upper<Absolute> key_norm) {
+  const double low = score_error(up, kernel, operands, Upper<Absolute>(0), key_norm).value();
+  const double high = score_error(up, kernel, operands, most, key_norm).value();
+  if (!std::isfinite(low) || !std::isfinite(high)) return std::nullopt;
+  if (!(most.value() > 0)) return ScoreErrorLine{std::max(low, high), 0};
+  const Interval rise = Interval(std::max(low, high)) - Interval(low);
+  return ScoreErrorLine{low, (rise / Interval(most.value())).hi()};
+}
+
 Upper<Log2> score_range(const UpwardRounding& up, const KernelModel& kernel, std::int64_t channels,
                         const Interval& factor, double stored_factor, Upper<Absolute> q_norm,
                         Upper<Absolute> key_norm) {

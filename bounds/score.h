@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "reference/model/kernel_model.h"
@@ -45,6 +46,21 @@ Upper<Log2> score_error(const UpwardRounding& up, const KernelModel& kernel,
 Upper<Log2> score_error(const UpwardRounding& up, const KernelModel& kernel, std::int64_t channels,
                         const Interval& factor, double stored_factor, Upper<Absolute> q_norm,
                         Upper<Absolute> key_norm);
+
+/// A line above score_error for every q_norm up to `most`: each stage of the kernel adds to the
+/// error what is affine in its magnitude, and the magnitude is affine in q_norm, so the chord
+/// through bounds at 0 and at `most` bounds it in between.
+struct ScoreErrorLine {
+  double constant, slope;
+  /// Upper bound for 0 <= q_norm <= most. Requires: UpwardRounding is active.
+  Upper<Log2> at(double q_norm) const {
+    return Upper<Log2>(opaque(opaque(slope * q_norm) + constant));
+  }
+};
+/// None if an intermediate may overflow at `most`: score_error is infinite from some norm on.
+std::optional<ScoreErrorLine> score_error_line(const UpwardRounding& up, const KernelModel& kernel,
+                                               const Operands& operands, Upper<Absolute> most,
+                                               Upper<Absolute> key_norm);
 
 /// Largest magnitude that any intermediate of the score can reach (partial sums in any subset and
 /// order, the scaled score, the stored score), as a ratio to the largest finite number of the

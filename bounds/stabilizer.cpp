@@ -34,35 +34,34 @@ double round_end(const Format& format, double value, bool round_up) {
 // are allowed an element: its conversion (|x| is then subnormal, so x^2 moves by at most
 // 3 2^emin eta < eta / 2), its square, and one sum a term that flushes. The square root and its
 // rounding are monotone, so the ends are simply rounded.
-Interval kernel_norm(const UpwardRounding& up, const Format& format, const Interval& exact,
-                     std::int64_t n) {
+KernelNorm::KernelNorm(const UpwardRounding& up, const Format& format, std::int64_t n)
+    : format_(format) {
   const std::int64_t roundings = n + 3;
   const Interval unit = power_of_two(format.log2_unit_roundoff());
-  const Interval grown =
-      Interval(1.0) +
-      Interval(compound_roundings(up, Upper<Relative>(unit.hi()), roundings).value());
-  const Interval shrunk =
-      exp2(Interval(static_cast<double>(roundings)) * log2(Interval(1.0) - unit));
-  const Interval lost = Interval(3.0) * Interval(static_cast<double>(n)) *
-                        Interval(underflow_error(format, format.emin <= fp32.emin).value());
-  const Interval squared = square(exact);
-  const double high = ((squared + lost) * grown).hi();
-  const double low = (squared * shrunk - lost).lo();
-  const Interval root = sqrt(Interval(std::fmax(0.0, low), std::fmax(0.0, high)));
-  const Interval result = rounded(up, format, root, false);
-  // A partial sum above the largest finite number becomes infinite, and so does the norm.
-  return high <= format.max_finite() ? result : Interval(result.lo(), infinity);
+  grown_ = Interval(1.0) +
+           Interval(compound_roundings(up, Upper<Relative>(unit.hi()), roundings).value());
+  shrunk_ = exp2(Interval(static_cast<double>(roundings)) * log2(Interval(1.0) - unit));
+  lost_ = Interval(3.0) * Interval(static_cast<double>(n)) *
+          Interval(underflow_error(format, format.emin <= fp32.emin).value());
 }
 
-Interval kernel_norm(const UpwardRounding& up, const Format& format, std::span<const double> lo,
-                     std::span<const double> hi) {
-  const auto n = static_cast<std::int64_t>(lo.size());
+Interval KernelNorm::of(const UpwardRounding& up, const Interval& exact) const {
+  const Interval squared = square(exact);
+  const double high = ((squared + lost_) * grown_).hi();
+  const double low = (squared * shrunk_ - lost_).lo();
+  const Interval root = sqrt(Interval(std::fmax(0.0, low), std::fmax(0.0, high)));
+  const Interval result = rounded(up, format_, root, false);
+  // A partial sum above the largest finite number becomes infinite, and so does the norm.
+  return high <= format_.max_finite() ? result : Interval(result.lo(), infinity);
+}
+
+Interval KernelNorm::of(const UpwardRounding& up, std::span<const double> lo,
+                        std::span<const double> hi) const {
   // least exponent of a set bit over the elements; their squares are multiples of its double
   int grid = std::numeric_limits<int>::max();
   double sum = 0;  // upward: at least the exact sum, and equal to it where the test below passes
   for (std::size_t c = 0; c < lo.size(); ++c) {
-    if (lo[c] != hi[c] || !std::isfinite(lo[c]))
-      return kernel_norm(up, format, norm(up, lo, hi), n);
+    if (lo[c] != hi[c] || !std::isfinite(lo[c])) return of(up, norm(up, lo, hi));
     if (lo[c] == 0) continue;
     int exponent = 0;
     const double significand = std::frexp(std::fabs(lo[c]), &exponent);
@@ -71,11 +70,21 @@ Interval kernel_norm(const UpwardRounding& up, const Format& format, std::span<c
     sum += lo[c] * lo[c];
   }
   if (sum == 0 && grid == std::numeric_limits<int>::max()) return Interval(0.0);
-  const bool on_grid = 2 * grid >= format.least_exponent() && format.precision <= 53 &&
-                       sum <= format.max_finite() &&
-                       sum <= std::ldexp(1.0, std::min(1023, 2 * grid + format.precision));
-  if (!on_grid) return kernel_norm(up, format, norm(up, lo, hi), n);
-  return rounded(up, format, sqrt(Interval(sum)), false);
+  const bool on_grid = 2 * grid >= format_.least_exponent() && format_.precision <= 53 &&
+                       sum <= format_.max_finite() &&
+                       sum <= std::ldexp(1.0, std::min(1023, 2 * grid + format_.precision));
+  if (!on_grid) return of(up, norm(up, lo, hi));
+  return rounded(up, format_, sqrt(Interval(sum)), false);
+}
+
+Interval kernel_norm(const UpwardRounding& up, const Format& format, const Interval& exact,
+                     std::int64_t n) {
+  return KernelNorm(up, format, n).of(up, exact);
+}
+
+Interval kernel_norm(const UpwardRounding& up, const Format& format, std::span<const double> lo,
+                     std::span<const double> hi) {
+  return KernelNorm(up, format, static_cast<std::int64_t>(lo.size())).of(up, lo, hi);
 }
 
 Interval rounded(const UpwardRounding&, const Format& format, const Interval& value,

@@ -59,9 +59,13 @@ struct HeadScan {
   std::int64_t padding_keys = 0;
 };
 
-/// Reads the head once. Keys from visibility.length on are not read when padding is sliced.
-/// Requires: shapes as Head says. Memory: one RowScan a query row, one running mean.
+/// Keys from visibility.length on are not read when padding is sliced. Requires: shapes as Head
+/// says. Memory: one RowScan and a few numbers a row.
+///
+/// Passes at memory speed (reference/model/passes) serve where they can read the operands, and the
+/// rows that may be the largest are done again in full; a row by row scan serves elsewhere, and
+/// everywhere if `by_passes` is false. What is a maximum over keys is the same in both.
 HeadScan scan_head(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
-                   const Operands& operands);
+                   const Operands& operands, bool by_passes = true);
 
 }  // namespace headroom

@@ -1,6 +1,7 @@
 #include "certify/path_claims.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -17,6 +18,7 @@
 #include "certify/lazy_frames.h"
 #include "certify/row_execution.h"
 #include "certify/row_scores.h"
+#include "certify/worst_rows.h"
 
 namespace headroom {
 namespace {
@@ -65,6 +67,7 @@ struct RowInputs {
   /// Upper bound of a far key's exponent, exact or computed: bias.most - b_j is at least far_bits,
   /// of which rounding in formats of 8 bits takes less than 8.
   Upper<Log2> far_exponent{-infinity};
+  double reach = 0;       ///< |exponent|
   double bias_reach = 0;  ///< max |b_j|
   bool sink_may_flush = false;
   Interval mu{0.0};
@@ -166,54 +169,36 @@ Limits limits_of(const UpwardRounding& up, const KernelModel& kernel) {
   return limits;
 }
 
-/// A failure binds before an open claim, an open claim before one that holds.
-int rank(const Claim& claim) {
-  switch (claim.outcome()) {
-    case ClaimOutcome::fails:
-      return 2;
-    case ClaimOutcome::unknown:
-      return 1;
-    case ClaimOutcome::holds:
-      return 0;
-  }
-  return 0;
-}
-
-/// The claim of two rows, or of two sets of rows, from the same claim of each.
-Claim worse(const Claim& w, const Claim& r) {
-  const bool lower = w.kind == LimitKind::at_least;
-  const bool replaces = rank(r) != rank(w)
-                            ? rank(r) > rank(w)
-                            : (lower ? r.value.lo() < w.value.lo() : r.value.hi() > w.value.hi());
-  Claim both = w;
-  both.value = lower ? min(w.value, r.value) : max(w.value, r.value);
-  if (replaces) {
-    both.row = r.row;
-    both.key = r.key;
-  }
-  return both;
-}
-
 bool same_statement(const Claim& a, const Claim& b) {
   return a.id == b.id && a.kind == b.kind && a.limit == b.limit && a.required == b.required &&
          a.reference == b.reference;
 }
 
+/// Over all rows.
+struct Extremes {
+  RowInputs worst;
+  std::array<std::size_t, 8> rows{};  ///< positions in inputs_ of the rows that are extreme
+  double mu = 0, raw_error = 0;       ///< max |mu|, the largest error against raw operands
+  double score_reach = 0;             ///< max reach_of
+  std::int64_t mu_row = -1;
+};
+
 class PathBuilder {
  public:
+  static constexpr std::size_t block = range_fan * range_fan;
+
   PathBuilder(const PathContext& context, bool online)
       : c_(context),
         online_(online),
         limits_(limits_of(context.up, context.kernel)),
-        eps_(context.options.eps) {}
+        eps_(context.options.eps),
+        row_errors_(context.up, context.head, context.kernel, context.operands, context.scan) {}
 
   PathResult build(const FixedStabilizer* stabilizer);
 
  private:
   // Row level -------------------------------------------------------------------------------
-  double row_error(const RowScan& row) const {
-    return row_score_error(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, row).value();
-  }
+  double row_error(const RowScan& row) const { return row_errors_.of(row).value(); }
   void add_sink(RowInputs& in) const;
   /// Upper bound of the row's capped and biased scores, `product` one of factor <q~, k~>.
   Upper<Log2> modified(Upper<Log2> product, const RowScan& row) const {
@@ -228,11 +213,15 @@ class PathBuilder {
   RowInputs online_inputs(std::int64_t row, Upper<Log2> largest = {}) const;
   RowInputs inputs_of(std::int64_t row, const FixedStabilizer* stabilizer,
                       Upper<Log2> largest = {}) const {
-    return stabilizer != nullptr ? fixed_inputs(row, *stabilizer, largest)
-                                 : online_inputs(row, largest);
+    RowInputs in = stabilizer != nullptr ? fixed_inputs(row, *stabilizer, largest)
+                                         : online_inputs(row, largest);
+    in.reach = std::fabs(in.exponent.value());
+    return in;
   }
   void try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst,
                           const FixedStabilizer* stabilizer);
+  void summarise();
+  static void worsen(RowInputs& worst, const RowInputs& in);
   RowInputs worst_of(std::size_t begin, std::size_t end) const;
   RowFacts bound(const RowInputs& in) const;
   double padded_share(const RowInputs& in) const;
@@ -248,9 +237,15 @@ class PathBuilder {
 
   // Claims ----------------------------------------------------------------------------------
   std::vector<Claim> row_claims(const RowFacts& facts, const RowInputs& in) const;
-  static void merge(std::vector<Claim>& worst, const std::vector<Claim>& row);
   void head_claims(std::vector<Claim>& claims, const FixedStabilizer* stabilizer) const;
+  std::vector<Claim> output_of(std::size_t begin, std::size_t end) const;
   void output_claims(std::vector<Claim>& claims) const;
+  std::vector<std::size_t> likely_rows() const {
+    std::vector<std::size_t> rows(extremes_.rows.begin(), extremes_.rows.end());
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    return rows;
+  }
   std::int64_t added(std::int64_t visible) const { return visible + c_.scan.padding_keys; }
   /// Tiles whose rescale factor need not be 1, of a row with n keys. Where the row sees nothing of
   /// a tile that its query block visits, its maximum stays and the factor is E(0).
@@ -313,7 +308,9 @@ class PathBuilder {
   bool online_;
   Limits limits_;
   double eps_;
-  std::vector<RowInputs> inputs_;
+  RowScoreErrors row_errors_;
+  std::vector<RowInputs> inputs_, blocks_;  ///< of each row; the worst of each `block` of them
+  Extremes extremes_;
 };
 
 RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabilizer,
@@ -498,33 +495,84 @@ RowInputs PathBuilder::online_inputs(std::int64_t i, Upper<Log2> largest) const 
   return in;
 }
 
+void PathBuilder::worsen(RowInputs& worst, const RowInputs& in) {
+  if (in.mean_exponent.value() < worst.mean_exponent.value()) worst.row = in.row;
+  worst.visible = std::max(worst.visible, in.visible);
+  worst.least_visible = std::min(worst.least_visible, in.least_visible);
+  worst.norm = std::max(worst.norm, in.norm);
+  worst.exponent = max(worst.exponent, in.exponent);
+  worst.mean_exponent = min(worst.mean_exponent, in.mean_exponent);
+  worst.exact_mean = min(worst.exact_mean, in.exact_mean);
+  worst.reach = std::max(worst.reach, in.reach);
+  worst.bias_reach = std::max(worst.bias_reach, in.bias_reach);
+  worst.least_exponent = min(worst.least_exponent, in.least_exponent);
+  worst.top_exponent = min(worst.top_exponent, in.top_exponent);
+  worst.residual = std::max(worst.residual, in.residual);
+  worst.correction = std::max(worst.correction, in.correction);
+  worst.hidden_score = hull(worst.hidden_score, in.hidden_score);
+  worst.initial = hull(worst.initial, in.initial);
+  worst.mu = hull(worst.mu, in.mu);
+  worst.mean_score_lo = std::min(worst.mean_score_lo, in.mean_score_lo);
+  worst.score_error = std::max(worst.score_error, in.score_error);
+  worst.far = std::max(worst.far, in.far);
+  worst.far_exponent = max(worst.far_exponent, in.far_exponent);
+  worst.sink_may_flush = worst.sink_may_flush || in.sink_may_flush;
+}
+
 /// Inputs whose bounds hold for every row of inputs_[begin, end): each bound is monotone in each.
 RowInputs PathBuilder::worst_of(std::size_t begin, std::size_t end) const {
   RowInputs worst = inputs_[begin];
-  for (std::size_t i = begin + 1; i < end; ++i) {
-    const RowInputs& in = inputs_[i];
-    if (in.mean_exponent.value() < worst.mean_exponent.value()) worst.row = in.row;
-    worst.visible = std::max(worst.visible, in.visible);
-    worst.least_visible = std::min(worst.least_visible, in.least_visible);
-    worst.norm = std::max(worst.norm, in.norm);
-    worst.exponent = max(worst.exponent, in.exponent);
-    worst.mean_exponent = min(worst.mean_exponent, in.mean_exponent);
-    worst.exact_mean = min(worst.exact_mean, in.exact_mean);
-    worst.bias_reach = std::max(worst.bias_reach, in.bias_reach);
-    worst.least_exponent = min(worst.least_exponent, in.least_exponent);
-    worst.top_exponent = min(worst.top_exponent, in.top_exponent);
-    worst.residual = std::max(worst.residual, in.residual);
-    worst.correction = std::max(worst.correction, in.correction);
-    worst.hidden_score = hull(worst.hidden_score, in.hidden_score);
-    worst.initial = hull(worst.initial, in.initial);
-    worst.mu = hull(worst.mu, in.mu);
-    worst.mean_score_lo = std::min(worst.mean_score_lo, in.mean_score_lo);
-    worst.score_error = std::max(worst.score_error, in.score_error);
-    worst.far = std::max(worst.far, in.far);
-    worst.far_exponent = max(worst.far_exponent, in.far_exponent);
-    worst.sink_may_flush = worst.sink_may_flush || in.sink_may_flush;
+  for (std::size_t i = begin; i < end;) {
+    const bool whole = i % block == 0 && (i + block <= end || end == inputs_.size());
+    worsen(worst, whole ? blocks_[i / block] : inputs_[i]);
+    i += whole ? block : 1;
   }
   return worst;
+}
+
+/// The worst of each block of rows, the rows that are extreme in one input, and what the claims
+/// over the whole head are made from.
+void PathBuilder::summarise() {
+  blocks_.clear();
+  extremes_ = {};
+  Extremes& most = extremes_;
+  double own_error = 0;  // of a row's scores, without what online softmax adds
+  for (std::size_t at = 0; at < inputs_.size(); ++at) {
+    const RowInputs& in = inputs_[at];
+    if (at % block == 0) {
+      blocks_.push_back(in);
+    } else {
+      worsen(blocks_.back(), in);
+    }
+    if (at == 0) most.worst = in;
+    const auto keep = [&](std::size_t which, bool worse) {
+      if (worse) most.rows[which] = at;
+    };
+    keep(0, in.norm > most.worst.norm);
+    keep(1, in.exponent.value() > most.worst.exponent.value());
+    keep(2, in.mean_exponent.value() < most.worst.mean_exponent.value());
+    keep(3, in.exact_mean.value() < most.worst.exact_mean.value());
+    keep(4, in.score_error > most.worst.score_error);
+    keep(5, in.mean_score_lo < most.worst.mean_score_lo);
+    keep(6, in.visible > most.worst.visible);
+    keep(7, in.least_visible < most.worst.least_visible);
+    const double mu = in.mu.magnitude();
+    if (mu >= most.mu) {
+      most.mu = mu;
+      most.mu_row = in.row;
+    }
+    const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
+    const double raw = in.score_error + row.operand_error;  // upward
+    if (raw > most.raw_error) most.raw_error = raw;
+    own_error = std::max(own_error, row_error(row));
+    worsen(most.worst, in);
+  }
+  if (inputs_.empty()) return;
+  // the bound of |z^| is monotone in the norm, the error and the bias
+  RowScan largest;
+  largest.norm = Interval(most.worst.norm);
+  largest.bias.largest = most.worst.bias_reach;
+  most.score_reach = reach_of(largest, own_error).hi();
 }
 
 Upper<Relative> PathBuilder::lost_by_flush(const RowInputs& in, double log2_least_l) const {
@@ -939,14 +987,6 @@ bool PathBuilder::decided(const RowFacts& facts) const {
   return true;
 }
 
-void PathBuilder::merge(std::vector<Claim>& worst, const std::vector<Claim>& row) {
-  if (worst.empty()) {
-    worst = row;
-    return;
-  }
-  for (std::size_t i = 0; i < worst.size(); ++i) worst[i] = worse(worst[i], row[i]);
-}
-
 void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer* stabilizer) const {
   const KernelModel& k = c_.kernel;
   const auto add = [&](Claim claim) { claims.push_back(std::move(claim)); };
@@ -961,31 +1001,20 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     Claim error;
     error.id = "score.error";
     error.required = false;
-    double worst = 0, raw = 0;
-    for (const RowInputs& in : inputs_) {
-      const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
-      if (in.score_error >= worst) error.row = in.row;
-      worst = std::max(worst, in.score_error);
-      raw = std::max(raw, (Interval(in.score_error) + Interval(row.operand_error)).hi());
+    if (!inputs_.empty()) {
+      error.row = inputs_[extremes_.rows[4]].row;
+      error.value = Interval(0.0, extremes_.worst.score_error);
     }
-    error.value = Interval(0.0, worst);
     error.note = "largest error of a score, log2 units";
     add(error);
     Claim against_raw = error;
     against_raw.reference = "raw";
-    against_raw.value = Interval(0.0, raw);
+    against_raw.value = Interval(0.0, extremes_.raw_error);
     against_raw.note = "the same with the pre-rounding of operands";
     add(against_raw);
   }
-  double largest_mu = 0, largest_exponent = 0, largest_reach = 0;
-  std::int64_t at = -1;
-  for (const RowInputs& in : inputs_) {
-    if (in.mu.magnitude() >= largest_mu) at = in.row;
-    largest_mu = std::max(largest_mu, in.mu.magnitude());
-    largest_exponent = std::max(largest_exponent, std::fabs(in.exponent.value()));
-    const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
-    largest_reach = std::max(largest_reach, reach_of(row, row_error(row)).hi());
-  }
+  const double largest_mu = extremes_.mu, largest_exponent = extremes_.worst.reach;
+  const double largest_reach = extremes_.score_reach;
   {
     Claim defined;
     defined.id = "exponent.defined";
@@ -994,7 +1023,7 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     defined.value = Interval(-infinity, log2_mu);
     defined.limit = std::min(log2_max_finite(c_.up, k.stabilizer.store).value(),
                              log2_max_finite(c_.up, k.exponent.format).value());
-    defined.row = at;
+    defined.row = extremes_.mu_row;
     defined.note = "log2 |mu|: no term of mu overflows, so no exponent is inf - inf";
     add(defined);
   }
@@ -1036,10 +1065,10 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     stored.id = "stabilizer.stored";
     stored.required = false;
     double excess = -infinity;
-    for (const RowInputs& in : inputs_) {
-      const double x = rounded_exponent(Interval(in.exponent.value())).hi();
-      if (x - stabilizer->cap() > excess) stored.row = in.row;
-      excess = std::max(excess, x - stabilizer->cap());
+    if (!inputs_.empty()) {  // rounding is monotone
+      const double x = rounded_exponent(Interval(extremes_.worst.exponent.value())).hi();
+      excess = (Interval(x) - Interval(stabilizer->cap())).hi();
+      stored.row = inputs_[extremes_.rows[1]].row;
     }
     stored.value = Interval(-infinity, excess);
     stored.kind = LimitKind::at_most;
@@ -1123,90 +1152,79 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
   }
 }
 
-void PathBuilder::output_claims(std::vector<Claim>& claims) const {
-  // Blocks of rows, each with its worst inputs: a bound for every row in it.
-  const std::size_t block = std::max<std::size_t>(1, inputs_.size() / 1024);
-  Claim output, lse, output_range;
+/// output.error and lse.error of rows [begin, end): a bound for every row in it.
+std::vector<Claim> PathBuilder::output_of(std::size_t begin, std::size_t end) const {
+  const RowInputs r = worst_of(begin, end);
+  OutputErrorInputs in;
+  in.visible = added(r.visible);
+  const double reach = std::max(r.reach, std::fabs(limits_.flush_exponent)) + 1;
+  const double e =
+      c_.scan.sink ? std::max(r.score_error, sink_error(c_.scan).value()) : r.score_error;
+  const Interval a = Interval(e) + Interval(std::ldexp(1.0, -c_.kernel.exponent.format.precision)) *
+                                       Interval(reach);
+  double mass = row_mass(c_.up, r.least_visible, r.exact_mean).value();
+  if (online_) mass = std::max(mass, (r.top_exponent - Upper<Log2>(r.score_error)).value());
+  const bool hidden_may_count = finite_mask() && (r.hidden_score - r.mu).hi() >= limits_.hidden;
+  double far_share = 0;
+  if (r.far > 0) {
+    const Interval share = Interval(static_cast<double>(r.far)) *
+                           exp2(Interval(r.far_exponent.value()) - Interval(mass));
+    far_share = share.hi();
+  }
+  const double padded = c_.scan.padding_keys > 0 ? padded_share(r) : 0;
+  in.exponent_error = Upper<Log2>(a.hi());
+  in.log2_mass = Lower<Log2>(mass);
+  in.rescales = rescales(in.visible);
+  in.exp2_factors = 1 + static_cast<int>(std::min<std::int64_t>(in.rescales, 1 << 30));
+  in.vmax_abs = c_.scan.v_magnitude;
+  in.vmin = c_.scan.v_min;
+  in.vmax = c_.scan.v_max;
+  if (c_.scan.padding_keys > 0 || c_.scan.sink) {
+    in.vmin = std::min(in.vmin, 0.0);
+    in.vmax = std::max(in.vmax, 0.0);
+  }
+  const OutputError error = output_error(c_.up, c_.kernel, in);
+  double total = error.defined ? error.total.value() : infinity;
+  double lse_error = error.defined ? error.lse2.magnitude() : infinity;
+  if (padded > 0) {  // a share of l that belongs to no key
+    total = (Interval(total) + Interval(padded) * Interval(c_.scan.v_magnitude)).hi();
+    lse_error = (Interval(lse_error) + log2(Interval(1.0) + Interval(padded))).hi();
+  }
+  if (hidden_may_count || split()) total = lse_error = infinity;
+  if (far_share > 0) {
+    // Far keys hold at most this share of the exact l, and twice it of the computed one. Taking
+    // them out moves an average by at most twice max |V| times their share.
+    const bool small = far_share <= 0.125;
+    total = small ? (Interval(total) + Interval(8 * far_share) * Interval(c_.scan.v_magnitude)).hi()
+                  : infinity;
+    lse_error = small ? (Interval(lse_error) + Interval(4 * far_share)).hi() : infinity;
+  }
+  Claim output, lse;
   output.id = "output.error";
   output.unit = ClaimUnit::absolute;
-  output.value = Interval(0.0);
+  output.value = Interval(0.0, total);
   output.required = c_.options.max_error.has_value();
   if (output.required) {
     output.kind = LimitKind::at_most;
     output.limit = *c_.options.max_error;
   }
+  output.row = r.row;
+  output.note = "against exact attention over the multiplied operands";
   lse.id = "lse.error";
   lse.required = false;
+  lse.value = Interval(0.0, lse_error);
+  lse.row = r.row;
   lse.note = "error of LSE2, log2 units";
-  for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
-    OutputErrorInputs in;
-    double exponent_error = 0, mass = infinity, padded = 0, far_share = 0;
-    bool hidden_may_count = false;
-    std::int64_t row = inputs_[begin].row;
-    for (std::size_t i = begin; i < std::min(begin + block, inputs_.size()); ++i) {
-      const RowInputs& r = inputs_[i];
-      in.visible = std::max(in.visible, added(r.visible));
-      const double reach =
-          std::max(std::fabs(r.exponent.value()), std::fabs(limits_.flush_exponent)) + 1;
-      const double e =
-          c_.scan.sink ? std::max(r.score_error, sink_error(c_.scan).value()) : r.score_error;
-      const Interval a =
-          Interval(e) +
-          Interval(std::ldexp(1.0, -c_.kernel.exponent.format.precision)) * Interval(reach);
-      exponent_error = std::max(exponent_error, a.hi());
-      double m = row_mass(c_.up, r.least_visible, r.exact_mean).value();
-      if (online_) m = std::max(m, (r.top_exponent - Upper<Log2>(r.score_error)).value());
-      hidden_may_count =
-          hidden_may_count || (finite_mask() && (r.hidden_score - r.mu).hi() >= limits_.hidden);
-      if (r.far > 0) {
-        const Interval share = Interval(static_cast<double>(r.far)) *
-                               exp2(Interval(r.far_exponent.value()) - Interval(m));
-        far_share = std::max(far_share, share.hi());
-      }
-      if (m < mass) row = r.row;
-      mass = std::min(mass, m);
-      if (c_.scan.padding_keys > 0) padded = std::max(padded, padded_share(r));
-    }
-    in.exponent_error = Upper<Log2>(exponent_error);
-    in.log2_mass = Lower<Log2>(mass);
-    in.rescales = rescales(in.visible);
-    in.exp2_factors = 1 + static_cast<int>(std::min<std::int64_t>(in.rescales, 1 << 30));
-    in.vmax_abs = c_.scan.v_magnitude;
-    in.vmin = c_.scan.v_min;
-    in.vmax = c_.scan.v_max;
-    if (c_.scan.padding_keys > 0 || c_.scan.sink) {
-      in.vmin = std::min(in.vmin, 0.0);
-      in.vmax = std::max(in.vmax, 0.0);
-    }
-    const OutputError error = output_error(c_.up, c_.kernel, in);
-    double total = error.defined ? error.total.value() : infinity;
-    double lse_error = error.defined ? error.lse2.magnitude() : infinity;
-    if (padded > 0) {  // a share of l that belongs to no key
-      total = (Interval(total) + Interval(padded) * Interval(c_.scan.v_magnitude)).hi();
-      lse_error = (Interval(lse_error) + log2(Interval(1.0) + Interval(padded))).hi();
-    }
-    if (hidden_may_count || split()) total = lse_error = infinity;
-    if (far_share > 0) {
-      // Far keys hold at most this share of the exact l, and twice it of the computed one. Taking
-      // them out moves an average by at most twice max |V| times their share.
-      const bool small = far_share <= 0.125;
-      total = small
-                  ? (Interval(total) + Interval(8 * far_share) * Interval(c_.scan.v_magnitude)).hi()
-                  : infinity;
-      lse_error = small ? (Interval(lse_error) + Interval(4 * far_share)).hi() : infinity;
-    }
-    if (total > output.value.hi()) {
-      output.value = Interval(0.0, total);
-      output.row = row;
-    }
-    if (lse_error > lse.value.hi()) {
-      lse.value = Interval(0.0, lse_error);
-      lse.row = row;
-    }
-  }
-  output.note = "against exact attention over the multiplied operands";
-  claims.push_back(output);
-  claims.push_back(lse);
+  return {output, lse};
+}
+
+void PathBuilder::output_claims(std::vector<Claim>& claims) const {
+  const std::vector<Claim> errors = worst_claims(
+      inputs_.size(), likely_rows(),
+      [&](std::size_t begin, std::size_t end) { return output_of(begin, end); }, nullptr);
+  const Claim& output = errors.front();
+  claims.insert(claims.end(), errors.begin(), errors.end());
+  Claim output_range;
 
   // O / l stays within max |V| times the rounding of P, the sums and the division.
   output_range.id = "normalise.range";
@@ -1260,7 +1278,7 @@ void PathBuilder::try_tighter_bounds(std::vector<std::size_t>& open, std::vector
       facts = bound(inputs_[i]);
     }
     if (!decided(facts)) return false;
-    merge(worst, row_claims(facts, inputs_[i]));
+    worsen_claims(worst, row_claims(facts, inputs_[i]));
     return true;
   };
   std::erase_if(open, is_decided);
@@ -1327,31 +1345,37 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
     inputs_.push_back(inputs_of(i, stabilizer));
   }
 
-  // Bounds for every row; the rows they leave open, worst first.
+  summarise();
+
+  // Bounds for every row; the rows they leave open, worst first. The sound policy's gate asks only
+  // whether all rows hold.
   std::vector<Claim> worst;
   std::vector<std::size_t> open;
-  // Long heads go block by block first: logarithms of thousands of rows are what costs.
-  // Rows that may take another path go one by one.
-  const std::size_t block =
-      inputs_.size() > 2048 && (c_.paths == nullptr || c_.paths->either == 0) ? 64 : 1;
-  for (std::size_t begin = 0; begin < inputs_.size(); begin += block) {
-    const std::size_t end = std::min(begin + block, inputs_.size());
-    const RowInputs together = worst_of(begin, end);
-    const RowFacts facts = bound(together);
-    if (decided(facts)) {
-      merge(worst, row_claims(facts, together));
-      continue;
-    }
-    for (std::size_t i = begin; i < end; ++i) {
+  if (c_.paths != nullptr && c_.paths->either > 0) {
+    // what a row may fail depends on its path: one by one
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const RowFacts own = bound(inputs_[i]);
       if (decided(own)) {
-        merge(worst, row_claims(own, inputs_[i]));
+        worsen_claims(worst, row_claims(own, inputs_[i]));
       } else {
         open.push_back(i);
       }
     }
+  } else {
+    const bool list_open = online_ || c_.options.policy != Policy::clis ||
+                           c_.options.evaluate_rows > 0 || c_.options.tighter_bounds;
+    worst = worst_claims(
+        inputs_.size(), likely_rows(),
+        [&](std::size_t begin, std::size_t end) {
+          const RowInputs in = end - begin == 1 ? inputs_[begin] : worst_of(begin, end);
+          return row_claims(bound(in), in);
+        },
+        list_open ? &open : nullptr);
   }
-  try_tighter_bounds(open, worst, stabilizer);
+  if (!open.empty()) {
+    try_tighter_bounds(open, worst, stabilizer);
+    summarise();
+  }
   std::sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
     return inputs_[a].mean_exponent.value() < inputs_[b].mean_exponent.value();
   });
@@ -1377,7 +1401,7 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
       scores_left -= cost(in);
     }
     if (!decided(facts)) ++result.rows_undecided;
-    merge(worst, row_claims(facts, in));
+    worsen_claims(worst, row_claims(facts, in));
   }
   head_claims(result.claims, stabilizer);
   if (split() && !inputs_.empty()) merge_claims(result.claims);

@@ -11,6 +11,7 @@
 #include "bounds/stabilizer.h"
 #include "bounds/sums.h"
 #include "certify/row_scores.h"
+#include "reference/format/convert.h"
 #include "reference/input_error.h"
 
 namespace headroom {
@@ -71,7 +72,8 @@ class NormStabilizer : public FixedStabilizer {
         scan_(scan),
         joined_(joined),
         eps_(eps),
-        factor_(abs(operands.score_factor())) {
+        factor_(abs(operands.score_factor())),
+        row_errors_(up, head, kernel, operands, scan) {
     centre_norm_ = kernel.centring.keys == Centring::virtual_ ? norm(up, operands.stored_mean())
                                                               : Interval(0.0);
   }
@@ -104,17 +106,24 @@ class NormStabilizer : public FixedStabilizer {
   }
 
   Gate sound_gate() const override {
-    Interval worst(-infinity, -infinity);
+    const double c = cap();
+    double most = -infinity, least = -infinity;
     std::int64_t worst_row = -1;
     for (std::size_t i = 0; i < scan_.rows.size(); ++i) {
       const RowScan& row = scan_.rows[i];
       if (row.visible == 0) continue;
-      const double e = row_score_error(up_, head_, kernel_, operands_, scan_, row).value();
-      const Interval value =
-          mu(static_cast<std::int64_t>(i)) + Interval(cap()) + Interval(e) - row.mean_score;
-      if (value.hi() > worst.hi()) worst_row = static_cast<std::int64_t>(i);
-      worst = max(worst, value);
+      const double e = row_errors_.of(row).value();
+      const Interval m = mu(static_cast<std::int64_t>(i));
+      // upward: the value's upper end, and minus its lower end
+      const double hi = m.hi() + c + e - row.mean_score.lo();
+      const double minus_lo = row.mean_score.hi() - e - c - m.lo();
+      if (!(hi <= most)) {  // NaN (infinities of both signs): nothing is known
+        most = std::isnan(hi) ? infinity : hi;
+        worst_row = static_cast<std::int64_t>(i);
+      }
+      if (!std::isnan(minus_lo)) least = std::max(least, -minus_lo);
     }
+    const Interval worst(least, std::max(least, most));
     const Interval unit_error(exp2_relative_error(kernel_.exp2).value());
     const double flush =
         std::max({exp2_flush_exponent(kernel_.exp2), weight_flush_exponent(kernel_.p),
@@ -168,6 +177,7 @@ class NormStabilizer : public FixedStabilizer {
   double eps_;
   Interval factor_;
   Interval centre_norm_{0.0};  ///< of the stored mean, virtual centring; else 0
+  RowScoreErrors row_errors_;
 };
 
 /// m_i = ceil(|q_i| max|k|) - C, gate max|q| max|k| <= limit; released with C = 88, limit 213.
@@ -289,6 +299,7 @@ class Clis final : public NormStabilizer {
     const double excess = score_excess(up, head, kernel, operands, scan).value();
     cap_ -= std::ceil(std::clamp(excess, 0.0, 0x1p20));
     kappa_ = clis_kappa(up, kernel, operands, scan, scan.radius, centre_norm_);
+    make_rows();
   }
   std::string_view name() const override { return "clis"; }
   double kappa() const override { return kappa_; }
@@ -297,6 +308,16 @@ class Clis final : public NormStabilizer {
   /// The certificate is the gate: the sound one.
   Gate gate() const override { return sound_gate(); }
 
+  Interval mu(std::int64_t row) const override {
+    if (rows_.empty()) return NormStabilizer::mu(row);
+    const Row& r = rows_[static_cast<std::size_t>(row)];
+    return {r.mu_lo, r.mu_hi};
+  }
+  Upper<Log2> largest_exponent(std::int64_t row, Upper<Log2> score_error) const override {
+    if (rows_.empty()) return NormStabilizer::largest_exponent(row, score_error);
+    return Upper<Log2>(rows_[static_cast<std::size_t>(row)].top) + score_error;
+  }
+
  protected:
   Interval base(std::int64_t row) const override {
     const Interval& n = scan_.rows[static_cast<std::size_t>(row)].kernel_norm;
@@ -304,7 +325,37 @@ class Clis final : public NormStabilizer {
   }
 
  private:
+  /// mu, and |f| ||q|| radius - base: what NormStabilizer makes of a row where mu is rounded up and
+  /// has no centre, in plain upward arithmetic for all rows at once.
+  struct Row {
+    double mu_lo, mu_hi, top;
+  };
+  void make_rows() {
+    const Format& norm = kernel_.stabilizer.norm;
+    const Format& store = kernel_.stabilizer.store;
+    if (kernel_.centring.keys == Centring::virtual_ || !kernel_.stabilizer.round_up ||
+        !norm.has_infinity() || !store.has_infinity() || !std::isfinite(kappa_) ||
+        !std::isfinite(cap_)) {
+      return;
+    }
+    const double factor = factor_.hi(), radius = scan_.radius.hi();
+    ConversionPolicy upward;
+    upward.rounding = Rounding::upward;
+    std::vector<Row> rows;
+    rows.reserve(scan_.rows.size());
+    for (const RowScan& r : scan_.rows) {
+      const double k_lo = r.kernel_norm.lo(), k_hi = r.kernel_norm.hi();
+      if (!std::isfinite(k_hi)) return;
+      const double base_lo = -(cap_ - round_to(norm, -(-k_lo * kappa_)));
+      const double base_hi = round_to(norm, k_hi * kappa_) - cap_;
+      rows.push_back({round_to(store, base_lo, upward), round_to(store, base_hi, upward),
+                      factor * r.norm.hi() * radius - base_lo});
+    }
+    rows_ = std::move(rows);
+  }
+
   double cap_ = 0, kappa_ = 0;
+  std::vector<Row> rows_;
 };
 
 }  // namespace

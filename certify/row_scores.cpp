@@ -171,6 +171,15 @@ Upper<Log2> row_score_error(const UpwardRounding& up, const Head& head, const Ke
                          .hi());
 }
 
+RowScoreErrors::RowScoreErrors(const UpwardRounding& up, const Head& head,
+                               const KernelModel& kernel, const Operands& operands,
+                               const HeadScan& scan)
+    : up_(up), head_(head), kernel_(kernel), operands_(operands), scan_(scan) {
+  if (!head.modifiers.none()) return;
+  line_ = score_error_line(up, kernel, operands, Upper<Absolute>(scan.query_norm.hi()),
+                           Upper<Absolute>(scan.key_norm.hi()));
+}
+
 Upper<Log2> sink_error(const HeadScan& scan) {
   const Interval relative(3.1 * std::ldexp(1.0, -24));
   return Upper<Log2>(

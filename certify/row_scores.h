@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bounds/score.h"
 #include "certify/head_scan.h"
 
 namespace headroom {
@@ -28,6 +30,25 @@ inline constexpr double far_bits = 128;
 /// product's arithmetic adds (score_error, bounds/score.h), then the softcap's and the bias's.
 Upper<Log2> row_score_error(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                             const Operands& operands, const HeadScan& scan, const RowScan& row);
+/// row_score_error for many rows. Without modifiers the score's error is at most a line in ||q~||
+/// (score_error_line, bounds/score.h): it exceeds what score_error gives by roundings only.
+class RowScoreErrors {
+ public:
+  RowScoreErrors(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                 const Operands& operands, const HeadScan& scan);
+  Upper<Log2> of(const RowScan& row) const {
+    return line_ ? line_->at(row.norm.hi())
+                 : row_score_error(up_, head_, kernel_, operands_, scan_, row);
+  }
+
+ private:
+  const UpwardRounding& up_;
+  const Head& head_;
+  const KernelModel& kernel_;
+  const Operands& operands_;
+  const HeadScan& scan_;
+  std::optional<ScoreErrorLine> line_;
+};
 /// The same for the sink's score: its conversion to FP32 and the multiplication by log2(e).
 Upper<Log2> sink_error(const HeadScan& scan);
 

@@ -84,19 +84,24 @@ std::uint64_t convert(const Format& from, std::uint64_t code, const Format& to,
 
 /// `value` rounded to `format` (RNE unless said) and back: the workhorse of emulation.
 ///
-/// Rounding to nearest into the normal range works on the double's own bits: half a unit of the
-/// last kept place (less one bit unless the place is odd) is added and the rest cut off; a carry
-/// into the exponent is the next binade, which is finite below emax. Everything else but zeros goes
-/// through a code.
+/// Rounding to nearest or upward into the normal range works on the double's own bits: half a unit
+/// of the last kept place (less one bit unless the place is odd) is added and the rest cut off;
+/// upward, a whole unit less one bit if the number is positive. A carry into the exponent is the
+/// next binade, which is finite below emax. Everything else but zeros goes through a code.
 inline double round_to(const Format& format, double value, const ConversionPolicy& policy = {}) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const int exponent = static_cast<int>((bits >> 52) & 0x7ff) - fp64.bias();
   const int cut = fp64.precision - format.precision;
-  if (policy.rounding == Rounding::nearest_even && cut > 0 && exponent >= format.emin &&
-      exponent < format.emax) {
-    const std::uint64_t odd = (bits >> cut) & 1;
-    const std::uint64_t half = (std::uint64_t{1} << (cut - 1)) - 1 + odd;
-    return std::bit_cast<double>((bits + half) & (~std::uint64_t{0} << cut));
+  if (cut > 0 && exponent >= format.emin && exponent < format.emax) {
+    const std::uint64_t kept = ~std::uint64_t{0} << cut;
+    if (policy.rounding == Rounding::nearest_even) {
+      const std::uint64_t odd = (bits >> cut) & 1;
+      const std::uint64_t half = (std::uint64_t{1} << (cut - 1)) - 1 + odd;
+      return std::bit_cast<double>((bits + half) & kept);
+    }
+    if (policy.rounding == Rounding::upward) {
+      return std::bit_cast<double>((bits + (bits >> 63 == 0 ? ~kept : 0)) & kept);
+    }
   }
   if (value == 0) return value;  // every format has both zeros
   return decode(format, encode(format, value, policy));

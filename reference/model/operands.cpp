@@ -10,10 +10,13 @@
 #include <utility>
 
 #include "reference/format/convert.h"
+#include "reference/model/key_sums.h"
 #include "reference/real/wide_interval.h"
 
 namespace headroom {
 namespace {
+
+constexpr double smallest_normal = 0x1p-126;
 
 // --- constants -----------------------------------------------------------------------------------
 
@@ -29,8 +32,8 @@ Factor factor_at(FactorSite site, const Scale& scale, const KernelModel& kernel)
   const ScaleFolding& folding = kernel.scale;
   Factor factor;
   if (folding.scale == site) factor = {scale.rational(), scale.radicand(), false};
-  factor.log2_e = !scale.is_base2() && kernel.exponent.base == ExponentBase::two &&
-                  folding.log2e == site;
+  factor.log2_e =
+      !scale.is_base2() && kernel.exponent.base == ExponentBase::two && folding.log2e == site;
   return factor;
 }
 
@@ -103,69 +106,6 @@ double rounded_difference(const Format& format, double a, double b) {
   return round_to(format, difference);
 }
 
-// --- the key mean --------------------------------------------------------------------------------
-
-constexpr double fp32_overflow = 0x1p128 - 0x1p103;  // RNE to FP32 is infinite from here on
-constexpr double smallest_normal = 0x1p-126;
-constexpr int fp32_least = fp32.least_exponent();
-
-/// What a summation in any order may do, for one channel of the folded keys.
-struct Channel {
-  Interval sum{0.0};                            ///< exact sum
-  double absolute = 0;                          ///< upper bound of sum |k|
-  int grain = std::numeric_limits<int>::max();  ///< every key is a multiple of 2^grain
-  double least = std::numeric_limits<double>::infinity(), most = -least;
-
-  void add(double k) {
-    least = std::fmin(least, k), most = std::fmax(most, k);
-    if (k == 0) return;
-    sum += Interval(k);
-    absolute = opaque(opaque(absolute) + std::fabs(k));
-    const ExactValue value = exact_value(k);
-    grain = std::min(grain, static_cast<int>(value.exponent) + std::countr_zero(value.significand));
-  }
-};
-
-struct ComputedSum {
-  Interval value{0.0};
-  bool may_overflow = false, must_overflow = false;
-};
-
-/// The FP32 sum of n keys in any order; see the class comment for the inequality.
-ComputedSum computed_sum(const Channel& channel, std::int64_t n, double growth) {
-  if (channel.absolute == 0) return {};
-  const bool exact = channel.grain >= fp32_least &&
-                     channel.absolute <= std::ldexp(1.0, fp32.precision + channel.grain);
-  Interval error = exact ? Interval(0.0) : Interval(growth) * Interval(channel.absolute);
-  if (channel.grain < fp32.emin) {
-    error += Interval(2.0 * smallest_normal) * Interval(static_cast<double>(n)) *
-             (Interval(1.0) + Interval(growth));
-  }
-  ComputedSum result;
-  result.value = channel.sum + Interval(-error.hi(), error.hi());
-  result.may_overflow = (Interval(channel.absolute) + error).hi() >= fp32_overflow;
-  result.must_overflow = result.value.lo() >= fp32_overflow || result.value.hi() <= -fp32_overflow;
-  return result;
-}
-
-/// Ends of S^ / n in FP32, divided or multiplied by the rounded reciprocal. Rounding is monotone,
-/// so the ends of S^ give the ends of the mean.
-Interval computed_mean(const Interval& sum, std::int64_t n) {
-  const Interval exact_count(static_cast<double>(n));
-  const double count = round_to(fp32, static_cast<double>(n));
-  // 1/n lies between doubles far from any FP32 midpoint, or is a power of two
-  const double reciprocal = round_to(fp32, (Interval(1.0) / Interval(count)).lo());
-  double lo = std::numeric_limits<double>::infinity(), hi = -lo;
-  for (const Interval& mean :
-       {sum / exact_count, sum / Interval(count), sum * Interval(reciprocal)}) {
-    lo = std::fmin(lo, round_to(fp32, mean.lo()));
-    hi = std::fmax(hi, round_to(fp32, mean.hi()));
-  }
-  if (lo > 0 && lo < smallest_normal) lo = 0;  // flushed
-  if (hi < 0 && hi > -smallest_normal) hi = 0;
-  return {lo, hi};
-}
-
 std::string place(const char* tensor, std::int64_t row, std::int64_t column, double value) {
   char text[96];
   std::snprintf(text, sizeof text, "%s[%lld,%lld] = %.9g", tensor, static_cast<long long>(row),
@@ -225,7 +165,48 @@ void Operands::reject(std::string where, bool certain) {
   non_finite_where_ = std::move(where);
 }
 
+// RN_operand(RN_arithmetic(x c)): as one FP32 product and a rounding to BF16 if the arithmetic is
+// FP32, or if every product of the constant and a BF16 number is an FP32 number.
+std::optional<Operands::PassReading> Operands::reading(const Matrix& matrix, bool folds,
+                                                       double constant) const {
+  const std::optional<WordFormat> words = word_format(matrix.format());
+  if (!words || !folds) return words ? std::optional<PassReading>({*words, {}}) : std::nullopt;
+  const KernelModel& kernel = *kernel_;
+  const bool in_fp32 = round_to(fp32, constant) == constant;
+  const bool once = kernel.scale.arithmetic == fp32 ||
+                    (kernel.scale.arithmetic == bf16 && round_to(bf16, constant) == constant);
+  if (*words != WordFormat::bf16 || kernel.operand != bf16 || !in_fp32 || !once || constant == 0) {
+    return std::nullopt;
+  }
+  return PassReading{*words, {true, static_cast<float>(constant)}};
+}
+
+/// Rows [begin, end) are finite, also when folded: true if that is certain. Drops `reading` where a
+/// product underflows.
+bool Operands::examine_by_pass(const Matrix& matrix, std::int64_t begin, std::int64_t end,
+                               std::optional<PassReading>& reading) const {
+  if (!reading) return false;
+  if (begin >= end || matrix.columns() == 0) return true;
+  const NearestRounding nearest;
+  StoredRows rows = stored_rows(matrix, end);
+  rows.data += begin * rows.stride;
+  rows.rows -= begin;
+  const Extremes e = pass_kernels(best_instruction_set(), reading->words).extremes(rows);
+  if (!e.finite) return false;
+  if (!reading->fold.on) return true;
+  const double constant = reading->fold.constant;
+  if (!(e.smallest * std::fabs(constant) >= smallest_normal)) {
+    reading.reset();
+    return false;
+  }
+  // rounding is monotone
+  return std::isfinite(fold(e.least, matrix.format(), constant, *kernel_)) &&
+         std::isfinite(fold(e.most, matrix.format(), constant, *kernel_));
+}
+
 bool Operands::examine_queries() {
+  query_reading_ = reading(head_->q, fold_query_, stored_query_factor_);
+  if (examine_by_pass(head_->q, 0, queries(), query_reading_)) return true;
   std::vector<double> row(static_cast<std::size_t>(channels()));
   for (std::int64_t i = 0; i < queries(); ++i) {
     query_row(i, row.data());
@@ -249,9 +230,27 @@ void Operands::examine_keys() {
   const std::int64_t n = std::clamp<std::int64_t>(head_->visibility.length, 0, keys());
   const std::int64_t examined = kernel_->tiles.padding == Padding::zero_keys ? keys() : n;
   const auto width = static_cast<std::size_t>(channels());
-  std::vector<Channel> statistics(centring.keys == Centring::none ? 0 : width);
+  std::vector<KeyChannel> statistics(centring.keys == Centring::none ? 0 : width);
   std::vector<double> row(width);
-  for (std::int64_t j = 0; j < examined; ++j) {
+  bool done = false;
+  key_reading_ = reading(head_->k, fold_key_, stored_key_factor_);
+  if (centring.keys == Centring::none || n == 0) {
+    done = examine_by_pass(head_->k, 0, examined, key_reading_);
+  } else if (key_reading_) {
+    const auto key = [&](std::int64_t j, std::int64_t c) {
+      const double k = decode(head_->k.format(), head_->k.code(j, c));
+      return fold_key_ ? fold(k, head_->k.format(), stored_key_factor_, *kernel_) : k;
+    };
+    if (auto channels =
+            key_channels_by_pass(head_->k, n, key_reading_->words, key_reading_->fold, key)) {
+      statistics = std::move(*channels);
+      done = examine_by_pass(head_->k, n, examined, key_reading_);
+    } else {
+      key_reading_.reset();
+    }
+    if (!done) statistics.assign(width, KeyChannel());
+  }
+  for (std::int64_t j = 0; j < examined && !done; ++j) {
     folded_key_row(j, row.data());
     for (std::size_t c = 0; c < width; ++c) {
       if (std::isfinite(row[c])) {
@@ -293,7 +292,7 @@ void Operands::examine_keys() {
       return !std::isfinite(rounded_difference(centring.difference, k, a));
     };
     const double a_lo = stored_mean_[c].lo(), a_hi = stored_mean_[c].hi();
-    const Channel& s = statistics[c];
+    const KeyChannel& s = statistics[c];
     if (!overflows(s.most, a_lo) && !overflows(s.least, a_hi)) continue;
     const bool certain = overflows(s.most, a_hi) || overflows(s.least, a_lo);
     for (std::int64_t j = 0; j < n; ++j) {

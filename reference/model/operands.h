@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "reference/head/head.h"
 #include "reference/model/kernel_model.h"
+#include "reference/model/passes/passes.h"
 #include "reference/real/fp_environment.h"
 #include "reference/real/interval.h"
 
@@ -80,6 +82,19 @@ class Operands {
   const std::vector<Interval>& stored_mean() const { return stored_mean_; }
   bool keys_certain() const { return keys_certain_; }
 
+  /// How passes over the stored rows see Q~ or the folded keys, with every bit as query_row and
+  /// key_row (before centring) have it; none where they cannot: other formats, foldings that one
+  /// FP32 product and one rounding to BF16 are not, and products that underflow.
+  struct PassReading {
+    WordFormat words;
+    Folding fold;
+  };
+  const std::optional<PassReading>& query_reading() const { return query_reading_; }
+  const std::optional<PassReading>& key_reading() const { return key_reading_; }
+  /// Exact factors folded into Q and K.
+  const Interval& query_factor() const { return query_factor_; }
+  const Interval& key_factor() const { return key_factor_; }
+
   std::int64_t queries() const { return head_->queries(); }
   std::int64_t keys() const { return head_->keys(); }
   std::int64_t channels() const { return head_->channels(); }
@@ -88,6 +103,9 @@ class Operands {
   void reject(std::string where, bool certain = true);
   bool examine_queries();
   void examine_keys();
+  std::optional<PassReading> reading(const Matrix& matrix, bool folds, double constant) const;
+  bool examine_by_pass(const Matrix& matrix, std::int64_t begin, std::int64_t end,
+                       std::optional<PassReading>& reading) const;
   void folded_key_row(std::int64_t j, double* out) const;
 
   const Head* head_;
@@ -98,6 +116,7 @@ class Operands {
   double stored_score_factor_ = 1, stored_query_factor_ = 1, stored_key_factor_ = 1;
   bool fold_query_ = false, fold_key_ = false;
   std::vector<Interval> stored_mean_;
+  std::optional<PassReading> query_reading_, key_reading_;
 };
 
 }  // namespace headroom

@@ -6,18 +6,9 @@
 
 #include <cstddef>
 
+#include "reference/real/instruction_set.h"
+
 namespace headroom {
-
-enum class InstructionSet : unsigned char { portable, avx2, avx512 };
-
-const char* name(InstructionSet set);
-
-/// Does this processor (and operating system) run code compiled for `set`? avx512: F, DQ, VL, BW;
-/// avx2: with FMA.
-bool processor_has(InstructionSet set);
-
-/// The widest that processor_has.
-InstructionSet best_instruction_set();
 
 /// Array forms of exp2.h and quotient.h. Same requirements (round-to-nearest, no FTZ, no DAZ) and
 /// same promises; n is any size, arrays may not overlap unless equal.
