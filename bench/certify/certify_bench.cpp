@@ -231,6 +231,7 @@ void row_maxima(benchmark::State& state) {
 
 class Medians : public benchmark::ConsoleReporter {
  public:
+  Medians() : ConsoleReporter(OO_None) {}
   void ReportRuns(const std::vector<Run>& runs) override {
     ConsoleReporter::ReportRuns(runs);
     for (const Run& run : runs) {

@@ -13,6 +13,7 @@ MUTATIONS = []
 WEAKENINGS = "tests/unit/certify/certify_weakenings_test"
 POLICIES = "tests/unit/certify/certify_policies_test"
 ROWS = "tests/unit/certify/certify_rows_test"
+SCAN = "tests/unit/certify/certify_scan_test"
 CASES = "tests/cases/public_gates_test"
 NORMS = "tests/unit/bounds/bounds_norms_test"
 ROW_BOUNDS = "tests/unit/certify/certify_row_bounds_test"
@@ -246,3 +247,22 @@ mutation("initial-maximum-ignored", "certify/path_claims.cpp",
 mutation("base-of-merged-lse-ignored", "certify/path_claims.cpp",
          "  if (k.split.reads != k.lse.base) {\n", "  if (k.split.parts < 0) {\n", REPORTS,
          "*B18*")
+
+# Passes at memory speed --------------------------------------------------------------------------
+
+mutation("pass-norm-without-error", "certify/scan_passes.cpp",
+         "  const double above = 1 + 2 * relative, below = -(2 * relative - 1);\n",
+         "  const double above = 1, below = 1;\n", SCAN, "*RowsEncloseTheExactValues*")
+mutation("pass-mean-without-error", "certify/scan_passes.cpp",
+         "  const double mean_error = relative * mean.length + (wide ? 0.0 : mean.half_length);\n",
+         "  const double mean_error = 0;\n", SCAN, "*RowsEncloseTheExactValues*")
+mutation("pass-prefix-without-error", "certify/scan_passes.cpp",
+         "    const double off = row.norm.hi() * (count * prefix_rounding + prefix_error);\n",
+         "    const double off = 0 * row.norm.hi() * (count * prefix_rounding + prefix_error);\n", SCAN,
+         "*RowsEncloseTheExactValues*")
+mutation("pass-first-candidate-only", "certify/scan_passes.cpp",
+         "    if (!below) facts.take(j, scan);\n",
+         "    if (!below && j == length.largest()) facts.take(j, scan);\n", SCAN,
+         "*FindsTheSameMaxima*")
+mutation("branch-and-bound-stops-early", "certify/worst_rows.cpp",
+         "  if (range <= worst) return true;\n", "  return true;\n", SCAN, "WorstRows*")

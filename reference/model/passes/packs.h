@@ -25,6 +25,9 @@
 
 #define HEADROOM_PACK_INLINE inline __attribute__((always_inline))
 
+// Packs are always inlined: how they would be passed to functions does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 namespace headroom {
 inline namespace HEADROOM_PACK_FLAGS {
 

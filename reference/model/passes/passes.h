@@ -50,8 +50,8 @@ struct Extremes {
   bool finite = true;
 };
 
-/// Sums of folded keys, channel by channel (arranged; `padded_channels` long). Over rows n, each is at most
-/// `column_error(n)` of sum |k| from the exact sum; `least` and `most` are exact.
+/// Sums of folded keys, channel by channel (arranged; `padded_channels` long). Over rows n, each is
+/// at most `column_error(n)` of sum |k| from the exact sum; `least` and `most` are exact.
 struct ColumnSums {
   std::vector<double> sum, magnitude;
   std::vector<float> least, most;
