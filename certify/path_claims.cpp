@@ -906,8 +906,10 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
     facts.final_l = meet(facts.final_l, run.log2_denominator);
   }
   if (c_.scan.padding_keys > 0) {
-    facts.final_l =
-        Interval(std::max(facts.final_l.lo(), run.log2_denominator.lo()), facts.final_l.hi());
+    // (a row that cannot stay in its range may have a mass that its exponents do not allow)
+    facts.final_l = Interval(
+        std::min(std::max(facts.final_l.lo(), run.log2_denominator.lo()), facts.final_l.hi()),
+        facts.final_l.hi());
   }
   facts.numerator = meet(facts.numerator, run.log2_numerator);
   facts.lost = meet(facts.lost, run.lost);

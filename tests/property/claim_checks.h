@@ -204,8 +204,7 @@ std::vector<ClaimUse> check_row_claims(const HeadReport& report, const KernelMod
 }
 
 /// Does an execution of the row whose claim fails show the failure? What it finds is NaN or
-/// infinite, or lies on the claim's own side of its enclosure. Yes for claims that this does not
-/// look at.
+/// infinite, or lies beyond the limit. Yes for claims that this does not look at.
 inline bool shows_failure(const Claim& claim, const KernelModel& kernel, const SimulationDump& dump,
                           float l, const std::vector<long double>& exact) {
   double exponent = -HUGE_VAL, weight = 0, correction = 0;
@@ -227,13 +226,14 @@ inline bool shows_failure(const Claim& claim, const KernelModel& kernel, const S
     correction = std::max(correction, static_cast<double>(x));
   }
   if (std::isnan(l)) return true;
-  const double least = claim.value.lo() - 1e-9, log2_l = std::log2(static_cast<double>(l));
+  // the row's own enclosure lies beyond the limit; the claim's is of all rows
+  const double least = claim.limit - 1e-9, log2_l = std::log2(static_cast<double>(l));
   if (claim.id == "exponent.upper") return exponent >= least;
   if (claim.id == "p.range") return std::log2(weight) >= least;
   if (claim.id == "correction.range") return std::log2(correction) >= least;
   if (claim.id == "mass.lost") return static_cast<double>(lost / mass) >= least;
   if (claim.id == "l.range") return log2_l >= least;
-  if (claim.id == "l.nonzero") return log2_l <= claim.value.hi() + 1e-9;
+  if (claim.id == "l.nonzero") return log2_l <= claim.limit + 1e-9;
   return true;
 }
 
