@@ -7,7 +7,6 @@
 //   B30  the backward pass
 //   B37  uninitialised buffers; B46 index widths: a harness's matter
 //   B43  the LSE of centred keys: `lse.shift`, not covered; the outputs are the same, below
-//   B44  the caller's tensors changed in place
 //   B50  an implausible scale: a warning of the reader (tests/unit/head)
 #include <gtest/gtest.h>
 
@@ -19,6 +18,8 @@
 #include <vector>
 
 #include "certify/certify.h"
+#include "reference/evaluate/ladder/ladder.h"
+#include "reference/evaluate/simulate/simulate.h"
 #include "tests/cases/reported_heads.h"
 
 namespace headroom {
@@ -856,6 +857,36 @@ TEST(PublicReports, B54_NegativeControl) {
   for (const Policy policy : {Policy::online, Policy::fa4}) {
     check({{"B54", "flash attention", p, flash(fp16), policy, {}, certified, ""},
            {"B54", "Hopper", p, half, policy, {}, certified, ""}});
+  }
+}
+
+// Keys that share a component of 100, and keys that share none: with and without their mean taken
+// off the certificate holds, the operands stay as they are, and a second run gives the same bits.
+TEST(PublicReports, B44_KeysLessTheirMean) {
+  std::mt19937_64 engine(44);
+  std::uniform_real_distribution<double> spread(-1, 1);
+  const auto random = [&](auto, auto) { return spread(engine); };
+  for (const double shared : {100.0, 0.0}) {
+    const AttentionProblem p =
+        problem_of(matrix(bf16, 4, 16, random),
+                   matrix(bf16, 64, 16, [&](auto, auto) { return shared + spread(engine); }),
+                   matrix(bf16, 64, 2, random), Scale::natural(Rational(1, 4)));
+    const std::string keys = p.k.sha256();
+    for (const Centring centring : {Centring::none, Centring::mean}) {
+      KernelModel k = preset("ieee-fp32");
+      k.operand = bf16;
+      k.centring = {.keys = centring, .mean = fp32, .difference = bf16};
+      CertifyOptions options;
+      options.policy = Policy::online;
+      const HeadReport report = certify_head(head_of(p, "B44"), k, options);
+      EXPECT_EQ(report.verdict, Verdict::certified) << report.reason << " " << report.binding;
+      const std::vector<std::int64_t> rows = all_rows(p);
+      const Simulated first = simulate(p, k, *make_loop_stabilizer("online-scaled"), rows);
+      const Simulated second = simulate(p, k, *make_loop_stabilizer("online-scaled"), rows);
+      EXPECT_EQ(first.output, second.output);
+      EXPECT_EQ(first.lse, second.lse);
+      EXPECT_EQ(p.k.sha256(), keys);
+    }
   }
 }
 
