@@ -225,6 +225,17 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   for (const std::string& phrase : uncovered_modifiers(head, kernel, operands)) {
     open.push_back(phrase);
   }
+  if (head.modifiers.softcap && !kernel.score.scale_before_store) {
+    const bool raw = options.policy == Policy::fdpp || options.policy == Policy::fa4;
+    const bool starts = report.parameters.contains("initial_max") &&
+                        std::isfinite(report.parameters.at("initial_max"));
+    for (const auto& [with, phrase] :
+         {std::pair{raw, "under policy " + std::string(to_text(options.policy))},
+          {std::isfinite(kernel.mask.value), std::string("with a finite mask value")},
+          {starts, std::string("with a finite initial_max")}}) {
+      if (with) open.push_back("a softcap that multiplies after the store " + phrase);
+    }
+  }
   if (kernel.split.parts != 1 && kernel.split.merge != MergeRule::accumulate) {
     for (const auto& [with, phrase] :
          {std::pair{options.policy != Policy::online && options.policy != Policy::fa4,

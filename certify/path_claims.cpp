@@ -270,7 +270,9 @@ class PathBuilder {
     return raw_maximum() && factor_after_store() && c_.operands.stored_score_factor() < 0;
   }
   bool factor_after_store() const {
-    return !c_.kernel.score.scale_before_store && c_.operands.stored_score_factor() != 1;
+    // a softcap that is applied before the scale multiplies where the scale would
+    return !c_.kernel.score.scale_before_store &&
+           (c_.head.modifiers.softcap || c_.operands.stored_score_factor() != 1);
   }
   /// Largest |z^| of the row, far keys included.
   Interval reach_of(const RowScan& row, double score_error) const {
@@ -410,7 +412,7 @@ RowInputs PathBuilder::online_inputs(std::int64_t i, Upper<Log2> largest) const 
   };
   const auto half_ulp = [&](const Format& f) { return half_ulp_at(f, reach); };
   double residual = 0;
-  if (k.exponent.fused && c_.operands.stored_score_factor() != 1) {
+  if (k.exponent.fused && factor_after_store()) {
     // kernels round the product where they multiply scores, or where they subtract
     residual = std::max(half_ulp(k.score.accumulator.format), half_ulp(k.exponent.format));
   }

@@ -72,9 +72,9 @@ HeadArithmetic::HeadArithmetic(const AttentionProblem& problem, const KernelMode
       store_(kernel.score.store, kernel.score.accumulator.flush_to_zero),
       exponent_(kernel.exponent.format),
       weight_(kernel.p.format, kernel.p.flush_to_zero, kernel.p.saturate),
-      score_sum_(kernel.score.accumulator, options.order, kernel.operand,
-                 kernel.centring.keys == Centring::mean ? kernel.centring.difference
-                                                        : kernel.operand),
+      score_sum_(
+          kernel.score.accumulator, options.order, kernel.operand,
+          kernel.centring.keys == Centring::mean ? kernel.centring.difference : kernel.operand),
       unit_(kernel.exp2, kernel.exponent.base, options.exp2, options.seed),
       power_2_(correctly_rounded_fp32(), ExponentBase::two),
       power_e_(correctly_rounded_fp32(), ExponentBase::e),
@@ -268,7 +268,7 @@ float HeadArithmetic::store(double exact) const {
 
 /// tanh(u), or cap tanh(u) where the cap multiplies at once, in FP32 operations.
 float HeadArithmetic::capped(float u) const {
-  const float cap = cap_slope_ != 0 ? 1.0F : *cap_;
+  const float cap = cap_slope_ ? 1.0F : *cap_;
   switch (kernel_->score.softcap) {
     case SoftcapFormula::tanh:
       return cap * tanh_fp32(u);
@@ -290,7 +290,7 @@ float HeadArithmetic::score(std::int64_t row, const float* key) const {
   if (early_factor_ != 1) s = score_.multiply(s, early_factor_);
   if (cap_) {
     const auto fp32_score = static_cast<float>(s);
-    s = capped(cap_slope_ != 0 ? fp32_score * cap_slope_ : fp32_score / *cap_);
+    s = capped(cap_slope_ ? fp32_score * *cap_slope_ : fp32_score / *cap_);
   }
   return static_cast<float>(store_.round(s));
 }

@@ -119,7 +119,8 @@ class HeadArithmetic final : public LoopArithmetic {
   float factor_ = 1, early_factor_ = 1, stored_factor_ = 1;
   mutable std::atomic<float> largest_value_ = -1;  ///< negative: not known yet
   std::optional<float> sink_, cap_;
-  float cap_slope_ = 0;  ///< scores that are capped before they are scaled: u = s * cap_slope_
+  /// Of scores that are capped before they are scaled: u = s * cap_slope_, which may be 0.
+  std::optional<float> cap_slope_;
   float bias_factor_ = 1;
 };
 

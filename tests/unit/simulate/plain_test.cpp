@@ -380,6 +380,26 @@ TEST(PlainSimulation, LogSumIsOfTheGuardedDenominator) {
   }
 }
 
+/// A scale of 0 makes all scores 0, capped or not, wherever the cap multiplies.
+TEST(PlainSimulation, CapsOfScoresThatTheScaleMakesZero) {
+  for (const bool before : {false, true}) {
+    KernelModel kernel = preset("ieee-fp32");
+    kernel.score.scale_before_store = before;
+    kernel.exponent.fused = false;
+    AttentionProblem p = tiny::problem_of(tiny::matrix(fp32, 1, 1, [](auto, auto) { return 3.0; }),
+                                          tiny::matrix(fp32, 4, 1, [](auto j, auto) { return j; }),
+                                          tiny::matrix(fp32, 4, 1, [](auto, auto) { return 1.0; }),
+                                          Scale::natural(0));
+    p.softcap = Rational(5);
+    SimulationOptions plain;
+    plain.plain = true;
+    const Simulated run =
+        simulate(p, kernel, *make_loop_stabilizer("online-scaled"), tiny::all_rows(p), plain);
+    EXPECT_EQ(run.denominator[0], 4) << before;
+    EXPECT_EQ(run.shift[0], 0) << before;
+  }
+}
+
 // flash-attention 2, softmax.h: no denominator gives LSE = +infinity, but -infinity in a split, so
 // that the part weighs nothing. The first part's weights all flush.
 TEST(PlainSimulation, PartsWithoutADenominatorWeighNothing) {
