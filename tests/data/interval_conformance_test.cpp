@@ -7,16 +7,18 @@
 #include <gtest/gtest.h>
 #include <mpfr.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/real/fp_environment.h"
@@ -75,36 +77,61 @@ struct Line {
   Term result;
 };
 
-/// Undecorated lines with one result: no `_com` and its kind, no `nai`, no signal.
-std::vector<Line> read_lines(const fs::path& file) {
+/// The file without its comments.
+std::string read_code(const fs::path& file) {
   std::ifstream in(file);
   std::stringstream content;
   content << in.rdbuf();
-  const std::string text =
-      std::regex_replace(content.str(), std::regex(R"(/\*[^*]*\*+([^/*][^*]*\*+)*/|//[^\n]*)"), "");
-  const std::regex statement(R"(([a-zA-Z0-9]+)\s+([^=;{}]*)=\s*([^;{}]*);)");
-  const std::regex term(R"(\[[^\]]*\]|[^\s\[\]]+)");
-  std::vector<Line> lines;
-  for (std::sregex_iterator at(text.begin(), text.end(), statement), end; at != end; ++at) {
-    const std::string operands = (*at)[2], result = (*at)[3];
-    const std::string both = operands + result;
-    if (both.find_first_of("_\"") != std::string::npos || both.find("nai") != std::string::npos) {
+  std::string text = content.str();
+  for (const auto& [open, close] : {std::pair{"/*", "*/"}, std::pair{"//", "\n"}}) {
+    for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at)) {
+      const std::size_t end = text.find(close, at);
+      text.replace(at, end == std::string::npos ? end : end + 2 - at, "\n");
+    }
+  }
+  return text;
+}
+
+/// Terms between blanks; an interval is one term, blanks in it or not.
+std::vector<std::string> split_terms(const std::string& text) {
+  std::vector<std::string> terms;
+  for (std::size_t at = 0; at < text.size();) {
+    if (std::isspace(static_cast<unsigned char>(text[at])) != 0) {
+      ++at;
       continue;
     }
+    const std::size_t end = text[at] == '['
+                                ? text.find(']', at) + 1
+                                : std::min(text.find_first_of(" \t\n[", at), text.size());
+    terms.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return terms;
+}
+
+/// Undecorated lines with one result: no `_com` and its kind, no `nai`, no signal.
+std::vector<Line> read_lines(const fs::path& file) {
+  std::string text = read_code(file);
+  for (char& c : text) {
+    if (c == '{' || c == '}') c = ';';
+  }
+  std::vector<Line> lines;
+  std::stringstream statements(text);
+  for (std::string statement; std::getline(statements, statement, ';');) {
+    const std::size_t equals = statement.find('=');
+    if (equals == std::string::npos) continue;
+    if (statement.find_first_of("_\"") != std::string::npos ||
+        statement.find("nai") != std::string::npos) {
+      continue;
+    }
+    const std::vector<std::string> terms = split_terms(statement.substr(0, equals));
+    const std::vector<std::string> results = split_terms(statement.substr(equals + 1));
+    if (terms.empty() || results.size() != 1) continue;
     Line line;
-    line.operation = (*at)[1];
-    line.text = at->str();
-    const auto split = [&](const std::string& from) {
-      std::vector<Term> terms;
-      for (std::sregex_iterator t(from.begin(), from.end(), term), last; t != last; ++t) {
-        terms.push_back(read_term(t->str()));
-      }
-      return terms;
-    };
-    line.operands = split(operands);
-    const std::vector<Term> results = split(result);
-    if (results.size() != 1) continue;
-    line.result = results[0];
+    line.operation = terms[0];
+    line.text = statement;
+    for (std::size_t i = 1; i < terms.size(); ++i) line.operands.push_back(read_term(terms[i]));
+    line.result = read_term(results[0]);
     lines.push_back(std::move(line));
   }
   return lines;
