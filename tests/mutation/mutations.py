@@ -109,11 +109,11 @@ mutation("published-cap-without-V", "certify/policy.cpp",
 mutation("sound-gate-without-guard-bits", "certify/policy.cpp",
          " - Interval(guard_bits(up_, eps_).value()) +\n", " - Interval(0.0) +\n", WEAKENINGS, "*LostMassAtTheExtremalRow*")
 mutation("sound-gate-without-score-error", "certify/policy.cpp",
-         " + Interval(cap()) + Interval(e) - row.mean_score;\n",
-         " + Interval(cap()) + Interval(0 * e) - row.mean_score;\n", WEAKENINGS, "*ScoreErrorAtTheThreshold*")
+         "      const double e = row_errors_.of(row).value();\n      const Interval m = mu(",
+         "      const double e = 0 * row_errors_.of(row).value();\n      const Interval m = mu(", WEAKENINGS, "*ScoreErrorAtTheThreshold*")
 mutation("kappa-without-score-error", "certify/policy.cpp",
          "    kappa += (Interval(error) + Interval(of_centre)) / Interval(largest_norm);\n",
-         "    kappa += Interval(0 * error) / Interval(largest_norm);\n",
+         "    kappa += (Interval(0 * error) + Interval(of_centre)) / Interval(largest_norm);\n",
          WEAKENINGS, "*ScoreErrorAboveTheNormProduct*")
 mutation("gate-comparison-reversed", "certify/policy.cpp",
          "less_equal(value, Interval(limit))", "less_equal(Interval(limit), value)",
@@ -193,8 +193,8 @@ mutation("denominator-flush-ignored", "certify/path_claims.cpp",
          "flush_exponent(kernel.denominator.format, false)});\n",
          WEAKENINGS, "*DenominatorThatFlushes*")
 mutation("exponent-of-padding-forgotten", "certify/path_claims.cpp",
-         "      c_.scan.padding_keys > 0 ? max(run.max_exponent, -in.mu) : run.max_exponent;\n",
-         "      run.max_exponent;\n", WEAKENINGS, "*PaddingThatIsAdded*")
+         "rounded_exponent(max(run.max_exponent, -in.mu)));\n",
+         "rounded_exponent(run.max_exponent));\n", WEAKENINGS, "*PaddingThatIsAdded*")
 
 # Exact evaluation --------------------------------------------------------------------------------
 
