@@ -157,42 +157,42 @@ mutation("nan-in-V-not-seen", "certify/head_scan.cpp",
 
 # Claims ------------------------------------------------------------------------------------------
 
-mutation("margin-without-score-error", "certify/path_claims.cpp",
+mutation("margin-without-score-error", "certify/fixed_path.cpp",
          "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n",
          "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n"
          "  in.score_error = 0;\n", WEAKENINGS, "*ScoreError*")
-mutation("exponent-without-score-error", "certify/path_claims.cpp",
+mutation("exponent-without-score-error", "certify/fixed_path.cpp",
          "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n",
          "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(0));\n",
          WEAKENINGS, "*ScoreErrorAboveTheNormProduct*")
-mutation("maximum-for-mean", "certify/path_claims.cpp",
+mutation("maximum-for-mean", "certify/fixed_path.cpp",
          "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n",
          "  in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));\n"
          "  in.mean_exponent = Lower<Log2>(in.exponent.value());\n  return in;\n",
          WEAKENINGS, "*LostMassAtTheExtremalRow*")
-mutation("tighter-exponent-without-score-error", "certify/path_claims.cpp",
+mutation("tighter-exponent-without-score-error", "certify/fixed_path.cpp",
          "modified(largest, row) + Upper<Log2>(in.score_error) - Lower<Log2>(in.mu.lo())",
          "modified(largest, row) - Lower<Log2>(in.mu.lo())", ROW_BOUNDS)
 mutation("ball-without-its-radius", "certify/row_bounds.cpp",
          "  return cauchy_schwarz(up, factor, q_norm, ball.radius,\n",
          "  return cauchy_schwarz(up, factor, q_norm, Upper<Absolute>(0 * ball.radius.value()),\n",
          ROW_BOUNDS)
-mutation("V-ignored", "certify/path_claims.cpp",
+mutation("V-ignored", "certify/path_rows.cpp",
          "    const Interval v = log2(Interval(c_.scan.v_magnitude));\n",
          "    const Interval v(0.0);\n", WEAKENINGS, "*ValuesThatAreNoPowersOfTwo*")
-mutation("saturation-ignored", "certify/path_claims.cpp",
+mutation("saturation-ignored", "certify/path_limits.cpp",
          "  limits.weight = log2_max_finite(up, kernel.p.format).value();\n",
          "  limits.weight = kernel.p.saturate ? infinity\n"
          "                                    : log2_max_finite(up, kernel.p.format).value();\n",
          WEAKENINGS, "*SaturatedWeights*")
-mutation("reciprocal-one-binade-high", "certify/path_claims.cpp",
+mutation("reciprocal-one-binade-high", "certify/path_limits.cpp",
          "      limits.final_l_most = exact ? -f.emin\n",
          "      limits.final_l_most = exact ? 1 - f.emin\n", CASES)
-mutation("denominator-flush-ignored", "certify/path_claims.cpp",
+mutation("denominator-flush-ignored", "certify/path_limits.cpp",
          "flush_exponent(kernel.denominator.format, kernel.denominator.flush_to_zero)});\n",
          "flush_exponent(kernel.denominator.format, false)});\n",
          WEAKENINGS, "*DenominatorThatFlushes*")
-mutation("exponent-of-padding-forgotten", "certify/path_claims.cpp",
+mutation("exponent-of-padding-forgotten", "certify/path_rows.cpp",
          "rounded_exponent(max(run.max_exponent, -in.mu)));\n",
          "rounded_exponent(run.max_exponent));\n", WEAKENINGS, "*PaddingThatIsAdded*")
 
@@ -229,22 +229,22 @@ REPORTS = "tests/cases/public_reports_test"
 mutation("range-without-phi", "certify/range_test.cpp",
          "z + Interval(-error, error) - test_.shift, false);",
          "z + Interval(-error, error), false);", RULES)
-mutation("lag-without-threshold", "certify/path_claims.cpp",
+mutation("lag-without-threshold", "certify/online_path.cpp",
          "  Interval top = Interval(residual) + Interval(lag) + Interval(offset);\n",
          "  Interval top = Interval(residual) + Interval(offset);\n", RULES)
-mutation("offset-of-fp8-forgotten", "certify/path_claims.cpp",
+mutation("offset-of-fp8-forgotten", "certify/online_path.cpp",
          "  Interval top = Interval(residual) + Interval(lag) + Interval(offset);\n",
          "  Interval top = Interval(residual) + Interval(lag);\n", REPORTS, "*B27*")
 mutation("wave-never-falls", "certify/policy_parameters.h",
          "  bool may_fall() const { return wave != 1 && !running_max; }\n",
          "  bool may_fall() const { return wave < 0; }\n", RULES)
-mutation("hidden-keys-two-bits-nearer", "certify/path_claims.cpp",
+mutation("hidden-keys-two-bits-nearer", "certify/path_limits.cpp",
          "  limits.hidden = certainly_zero_below(kernel.exp2);\n",
          "  limits.hidden = certainly_zero_below(kernel.exp2) + 2;\n", REPORTS, "*B07*")
-mutation("initial-maximum-ignored", "certify/path_claims.cpp",
+mutation("initial-maximum-ignored", "certify/online_path.cpp",
          "    in.initial = start - own;\n", "    in.initial = start - own - Interval(1e9);\n",
          REPORTS, "*B06*")
-mutation("base-of-merged-lse-ignored", "certify/path_claims.cpp",
+mutation("base-of-merged-lse-ignored", "certify/path_merge.cpp",
          "  if (k.split.reads != k.lse.base) {\n", "  if (k.split.parts < 0) {\n", REPORTS,
          "*B18*")
 
