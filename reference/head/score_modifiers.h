@@ -16,6 +16,7 @@ namespace headroom {
 /// offset being Nk - Nq for causal_bottom_right and 0 otherwise. Negative: unlimited on that side.
 struct Window {
   std::int64_t left = -1, right = -1;
+  bool operator==(const Window&) const = default;
 };
 
 /// Masks that are no prefixes, and what is done to scores before and beside the softmax: scores are
