@@ -24,6 +24,7 @@ constexpr std::array<Description, objective_count> descriptions = {{
     {"backward", "a weight recomputed from LSE, as in a backward pass, is NaN or infinite"},
     {"gate-underestimate", "the gate accepts what it would refuse in exact arithmetic"},
     {"needless-fallback", "the gate refuses a head that its fixed path computes accurately"},
+    {"swallowed-nan", "a row whose query or a visible key holds NaN has outputs that are numbers"},
     {"claim", "an execution contradicts a claim of the head's certificate"},
 }};
 

@@ -8,9 +8,10 @@
 
 namespace headroom::fuzz {
 
-/// Each is a statement about one execution of one head whose operands are finite, decided exactly
-/// by `diagnose`. "Exact": over the operands as the kernel multiplies them. Rows that see no key
-/// are not looked at, nor, behind a gate, heads that it refuses (but by the last two).
+/// Each is a statement about one execution of one head, decided exactly
+/// by `diagnose`; operands are finite where a row sees them, but for `swallowed_nan`.
+/// "Exact": over the operands as the kernel multiplies them. Rows that see no key
+/// are not looked at, nor, behind a gate, heads that it refuses (but by the two about gates).
 enum class Objective : std::uint8_t {
   non_finite,  ///< an output or an LSE is NaN or infinite, where the exact one rounds to a number
   zero_row,    ///< all outputs of a row are 0, and one of them should not be
@@ -25,9 +26,10 @@ enum class Objective : std::uint8_t {
   backward,    ///< a weight that a backward pass recomputes from LSE is NaN or infinite
   gate_underestimate,  ///< the kernel's gate accepts, and in exact arithmetic it would refuse
   needless_fallback,   ///< the gate refuses a head that its fixed path computes accurately
+  swallowed_nan,       ///< outputs of a row whose query or visible key holds NaN are numbers
   claim,               ///< behind a certificate only: an execution contradicts one of its claims
 };
-inline constexpr std::size_t objective_count = 14;
+inline constexpr std::size_t objective_count = 15;
 
 /// "non-finite", "zero-row", ...
 std::string_view to_text(Objective objective);

@@ -53,6 +53,8 @@ struct SearchSpace {
   bool biases = false, softcaps = false, sinks = false;
   /// NaN and infinities among hidden keys.
   bool poison = false;
+  /// NaN in a query or a visible key: for swallowed_nan alone.
+  bool poison_visible = false;
 };
 
 /// Numbers that generators aim at, in the target's own units; of one shape.
@@ -79,6 +81,9 @@ struct Hunt {
   SearchSpace space;
   std::vector<Objective> objectives;
   std::string summary;  ///< one line: what is to be found here, with its source
+  /// If not empty, only findings that begin with this event at this stage count.
+  std::string event, stage;
+  bool sound = false;  ///< nothing is to be found
 };
 
 /// Known failures to be found again, and sound targets to be hunted in vain: `headroom fuzz
