@@ -12,11 +12,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "certify/certificate.h"
-#include "certify/policy.h"
+#include "certify/clis_table.h"
 #include "cli/commands.h"
 #include "cli/head_options.h"
 #include "cli/output_file.h"
@@ -25,7 +26,7 @@
 #include "cli/settings.h"
 #include "cli/table.h"
 #include "reference/evaluate/ladder/ladder.h"
-#include "reference/evaluate/simulate/head_arithmetic.h"
+#include "reference/evaluate/simulate/compare.h"
 #include "reference/evaluate/simulate/simulate.h"
 #include "reference/head/load.h"
 #include "reference/head/write.h"
@@ -134,8 +135,6 @@ double ulp_at(const Format& format, double x) {
   return std::ldexp(1.0, exponent - format.precision + 1);
 }
 
-double outside(double x, double lo, double hi) { return std::max({0.0, lo - x, x - hi}); }
-
 Errors errors_of(const Simulated& s, const std::vector<std::int64_t>& rows,
                  const EnclosedRows& exact, const KernelModel& kernel) {
   Errors errors;
@@ -178,53 +177,12 @@ Errors errors_of(const Simulated& s, const std::vector<std::int64_t>& rows,
 void find_failures(HeadRun& run, const EnclosedRows& exact, const Format& format) {
   const auto dv = static_cast<std::size_t>(exact.channels);
   for (std::size_t i = 0; i < run.rows.size(); ++i) {
-    bool bad = false, zero = dv > 0, exact_is_zero = true;
-    for (std::size_t c = 0; c < dv; ++c) {
-      const double lo = exact.output_lo[i * dv + c], hi = exact.output_hi[i * dv + c];
-      const float o = run.result.output[i * dv + c];
-      const double low = round_to(format, lo), high = round_to(format, hi);
-      bad = bad || (!std::isfinite(o) && std::isfinite(low) && std::isfinite(high));
-      zero = zero && o == 0;
-      if (low > 0 || high < 0) exact_is_zero = false;
-    }
-    if (bad) run.bad_rows.push_back(run.rows[i]);
-    if (zero && !exact_is_zero) run.zero_rows.push_back(run.rows[i]);
+    const RowFailure failure = row_failure(std::span(run.result.output).subspan(i * dv, dv),
+                                           std::span(exact.output_lo).subspan(i * dv, dv),
+                                           std::span(exact.output_hi).subspan(i * dv, dv), format);
+    if (failure.not_finite) run.bad_rows.push_back(run.rows[i]);
+    if (failure.zero) run.zero_rows.push_back(run.rows[i]);
   }
-}
-
-/// `values`, row-major floats, in the narrowest of the usual formats that holds them all.
-Matrix stored_floats(std::int64_t rows, std::int64_t columns, const std::vector<double>& values) {
-  for (const Format* format : {&bf16, &fp16}) {
-    const bool exact = std::all_of(values.begin(), values.end(), [&](double x) {
-      return std::isnan(x) || round_to(*format, x) == x;
-    });
-    if (exact) return Matrix::from_values(*format, rows, columns, values);
-  }
-  return Matrix::from_values(fp32, rows, columns, values);
-}
-
-/// The operands as this execution multiplies them, where the scale that is left has an exact form.
-std::optional<AttentionProblem> multiplied_problem(const AttentionProblem& stored,
-                                                   const KernelModel& kernel,
-                                                   const SimulationOptions& options) {
-  const std::optional<Scale> scale = scale_at_score(stored.scale, kernel);
-  if (!scale) return std::nullopt;
-  const NearestRounding nearest;
-  const HeadArithmetic arithmetic(stored, kernel, options);
-  const std::int64_t d = stored.channels();
-  std::vector<double> queries, keys;
-  for (std::int64_t i = 0; i < stored.queries(); ++i) {
-    queries.insert(queries.end(), arithmetic.query(i), arithmetic.query(i) + d);
-  }
-  for (std::int64_t j = 0; j < arithmetic.keys(); ++j) {
-    keys.insert(keys.end(), arithmetic.key(j), arithmetic.key(j) + d);
-  }
-  keys.resize(static_cast<std::size_t>(stored.keys() * d));  // keys that nothing sees
-  AttentionProblem problem = stored;
-  problem.q = stored_floats(stored.queries(), d, queries);
-  problem.k = stored_floats(stored.keys(), d, keys);
-  problem.scale = *scale;
-  return problem;
 }
 
 double largest_value(const Head& head) {
@@ -239,22 +197,12 @@ double largest_value(const Head& head) {
   return largest;
 }
 
-/// `clis` takes C and its slope from the certifier; whether the sound gate accepts. A head that is
-/// not finite has no table: the gate refuses, and the slope that its norms would give is infinite.
+/// `clis` takes C and its slope from the certifier; whether the sound gate accepts.
 bool take_certified_table(const Head& head, const KernelModel& kernel, LoopParameters& parameters) {
-  const UpwardRounding up;
-  const Operands operands(up, head, kernel);
-  const HeadScan scan = scan_head(up, head, kernel, operands);
-  if (!scan.finite) {
-    parameters["cap"] = 0;
-    parameters["kappa"] = infinity;
-    return false;
-  }
-  const auto fixed = make_fixed_stabilizer(up, Policy::clis, head, kernel, operands, scan,
-                                           norms_of(scan), 0x1p-10);
-  parameters["cap"] = fixed->cap();
-  parameters["kappa"] = fixed->kappa();
-  return fixed->gate().accepts == Tri::yes;
+  const CertifiedTable table = certified_table(head, kernel, 0x1p-10);
+  parameters["cap"] = table.cap;
+  parameters["kappa"] = table.kappa;
+  return table.accepts;
 }
 
 bool wants_table(const std::string& stabilizer, const LoopParameters& given) {

@@ -16,10 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/claim_checks.h"
+#include "reference/evaluate/simulate/compare.h"
 #include "reference/evaluate/simulate/lanes/lanes.h"
 #include "reference/head/load.h"
 #include "reference/model/kernel_file.h"
-#include "tests/property/claim_checks.h"
 #include "tests/shared_data.h"
 
 namespace headroom::simulation {
@@ -122,7 +123,7 @@ TEST_P(SimulatedHeads, NoCertifiedClaimFails) {
       for (const auto& [policy, of_policy] : reports) {
         if (of_policy[h].verdict != Verdict::certified) continue;
         ++certified[policy];
-        if (!exact) exact = enclosures(multiplied_operands(stored, kernel_).value(), rows, {});
+        if (!exact) exact = enclosures(multiplied_problem(stored, kernel_).value(), rows, {});
         run_head(heads[h], of_policy[h], *exact, rows);
       }
     }

@@ -6,8 +6,9 @@
 #include <cmath>
 #include <vector>
 
+#include "fuzz/claim_checks.h"
+#include "reference/evaluate/simulate/compare.h"
 #include "reference/model/kernel_file.h"
-#include "tests/property/claim_checks.h"
 
 namespace headroom::simulation {
 namespace {
@@ -46,7 +47,7 @@ TEST(HiddenTiles, ArePartOfTheBoundsOfADenominator) {
   ASSERT_EQ(report.verdict, Verdict::certified);
   const AttentionProblem stored(head);
   const std::vector<std::int64_t> rows = all_rows(stored);
-  const EnclosedRows exact = enclosures(multiplied_operands(stored, kernel).value(), rows, {});
+  const EnclosedRows exact = enclosures(multiplied_problem(stored, kernel).value(), rows, {});
   SimulationOptions how;
   how.exp2 = UnitChoice::lowest;
   for (const auto& loop : certified_loops(report, head, kernel, true)) {

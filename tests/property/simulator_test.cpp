@@ -16,11 +16,12 @@
 #include <vector>
 
 #include "certify/certify.h"
+#include "fuzz/claim_checks.h"
 #include "reference/evaluate/ladder/ladder.h"
+#include "reference/evaluate/simulate/compare.h"
 #include "reference/evaluate/simulate/simulate.h"
 #include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
-#include "tests/property/claim_checks.h"
 #include "tests/property/random_instances.h"
 
 namespace headroom::simulation {
@@ -81,7 +82,7 @@ class Run {
     const AttentionProblem stored(head_);
     std::optional<AttentionProblem> multiplied;
     try {
-      multiplied = multiplied_operands(stored, kernel_);
+      multiplied = multiplied_problem(stored, kernel_);
     } catch (const InputError&) {
       ++counts["kernels that cannot be simulated"];
       return;

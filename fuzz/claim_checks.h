@@ -14,7 +14,6 @@
 #include "certify/certify.h"
 #include "certify/row_scores.h"
 #include "reference/evaluate/ladder/ladder.h"
-#include "reference/evaluate/simulate/head_arithmetic.h"
 #include "reference/evaluate/simulate/simulate.h"
 #include "reference/head/head.h"
 #include "reference/model/kernel_model.h"
@@ -120,30 +119,6 @@ inline std::vector<std::unique_ptr<LoopStabilizer>> certified_loops(const HeadRe
   }
   list.push_back(make_fixed_loop(report.stabilizer, mus, true));
   return list;
-}
-
-/// The operands as an execution multiplies them, which a key mean in another order may change, with
-/// the scale that is left at the score; nothing where that has no exact form.
-inline std::optional<AttentionProblem> multiplied_operands(const AttentionProblem& stored,
-                                                           const KernelModel& kernel) {
-  const std::optional<Scale> scale = scale_at_score(stored.scale, kernel);
-  if (!scale) return std::nullopt;
-  const NearestRounding nearest;
-  const HeadArithmetic arithmetic(stored, kernel, {});
-  const std::int64_t d = stored.channels();
-  std::vector<double> queries, keys;
-  for (std::int64_t i = 0; i < stored.queries(); ++i) {
-    queries.insert(queries.end(), arithmetic.query(i), arithmetic.query(i) + d);
-  }
-  for (std::int64_t j = 0; j < arithmetic.keys(); ++j) {
-    keys.insert(keys.end(), arithmetic.key(j), arithmetic.key(j) + d);
-  }
-  keys.resize(static_cast<std::size_t>(stored.keys() * d));  // keys that nothing sees
-  AttentionProblem problem = stored;
-  problem.q = Matrix::from_values(fp32, stored.queries(), d, queries);
-  problem.k = Matrix::from_values(fp32, stored.keys(), d, keys);
-  problem.scale = *scale;
-  return problem;
 }
 
 /// How much of a claim's value an execution used: 1 is all that was certified.
