@@ -26,6 +26,9 @@ struct Diagnosis {
   std::string verdict;  ///< of the certifier on this head: "certified", ..., or why there is none
   double gate_value = 0, gate_limit = 0;  ///< of the kernel's gate, where known
   std::vector<float> output, lse;         ///< of all rows, as the kernel gives them
+  /// Objectives about two executions: what is different in the other, and what it gave.
+  std::string variant;  ///< "split.parts = 3", "tiles.keys = 64", "padding = nan", ...
+  double variant_found = 0;
 };
 
 /// Runs the kernel with events, the exact reference over the operands as multiplied, and the
