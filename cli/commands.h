@@ -10,6 +10,8 @@ void add_certify(CLI::App& app, int& exit_code);
 void add_exp2(CLI::App& app, int& exit_code);
 void add_limits(CLI::App& app, int& exit_code);
 void add_reference(CLI::App& app, int& exit_code);
+void add_replay(CLI::App& app, int& exit_code);
+void add_shrink(CLI::App& app, int& exit_code);
 void add_simulate(CLI::App& app, int& exit_code);
 
 }  // namespace headroom::cli

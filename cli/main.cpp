@@ -83,6 +83,8 @@ int run(int argc, char** argv) {
   headroom::cli::add_exp2(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
   headroom::cli::add_reference(app, exit_code);
+  headroom::cli::add_replay(app, exit_code);
+  headroom::cli::add_shrink(app, exit_code);
   headroom::cli::add_simulate(app, exit_code);
   if (const std::string wrong = unknown_subcommand(app, argc, argv); !wrong.empty()) {
     return fail(wrong);

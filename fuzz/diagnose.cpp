@@ -543,7 +543,8 @@ class Judge {
   }
 
   void tiling() {
-    for (const int keys : {kernel_.tiles.keys / 2, kernel_.tiles.keys * 2}) {
+    constexpr int most = 1 << 20;
+    for (const int keys : {kernel_.tiles.keys / 2, std::min(kernel_.tiles.keys, most) * 2}) {
       if (keys < 1) continue;
       KernelModel kernel = kernel_;
       kernel.tiles.keys = keys;

@@ -461,6 +461,44 @@ for offset in ("inf", "1e300"):
              [*SIMULATE, "--stabilizer", "online-fa3", "--set", "offset=" + offset, "--rows", "0-9"],
              1, has=["first nan", "inf"])
 
+# replay, shrink. Findings of cases B, C and F (tests/unit/fuzz): what is wrong with a file is tested
+# where the reader is.
+FOUND = "examples/findings/"
+LOST, ZERO, MERGE = (FOUND + name + ".headroom" for name in ("lost-mass", "zero-row", "wrong-base"))
+
+case("replay", ["replay", LOST], 1,
+     has=["reproduces", "lost-mass/weight/", "1 x 10 x 3 x 1", "`weight`", "lets the head through"])
+case("replay-many", ["replay", LOST, ZERO, MERGE, "--threads", "1", "--json"], 1,
+     json=lambda value: values("findings", "*", "reproduces")(value) == [True] * 3
+     and values("findings", "*", "same_bits")(value) == [True] * 3
+     and values("findings", "*", "objective")(value) == ["lost-mass", "zero-row", "partition"])
+case("replay-test-pytorch", ["replay", ZERO, "--test", "pytorch"], 0,
+     has=["def test_headroom_zero_row_numerator():", "4355 0000", "torch.frombuffer"])
+case("replay-test-jax", ["replay", ZERO, "--test", "jax"], 0, has=["import jax", "4355 0000"])
+case("replay-test-c++", ["replay", ZERO, "--test", "c++"], 0,
+     has=["TEST(HeadroomFinding, ZeroRowNumerator)", "headroom.finding/1"])
+case("replay-test-of-two", ["replay", ZERO, LOST, "--test", "jax"], 2,
+     err=r"--test: found 2 files, expected one")
+case("replay-test-unknown", ["replay", ZERO, "--test", "fortran"], 2,
+     err=r"'fortran'.*c\+\+, pytorch, jax")
+case("replay-nothing", ["replay"], 2, err=r"findings")
+case("replay-no-such-file", ["replay", "no/such.headroom"], 2, err=r"no/such\.headroom: cannot open")
+case("replay-no-finding", ["replay", ROPE], 2, err=r"ropegpt_layer1_bf16\.safetensors")
+case("replay-bad-second", ["replay", LOST, "docs/finding.md"], 2, err=r"docs/finding\.md")
+case("replay-a-device", ["replay", "/dev/zero"], 2, err=r"/dev/zero: is a device")
+case("shrink", ["shrink", LOST, "-o", "{tmp}/small.headroom", "--json"], 0,
+     files=["small.headroom"],
+     json=lambda value: value["class"].startswith("lost-mass/weight/")
+     and value["after"]["keys"] <= 8 and value["after"]["channels"] <= 4)
+case("shrink-few-runs", ["shrink", ZERO, "-o", "{tmp}/small.headroom", "--runs", "1"], 0,
+     has=["in 1 runs"], files=["small.headroom"])
+case("shrink-nothing", ["shrink"], 2, err=r"finding")
+case("shrink-no-finding", ["shrink", "docs/finding.md", "-o", "{tmp}/x"], 2,
+     err=r"docs/finding\.md", files=[])
+case("shrink-nowhere", ["shrink", ZERO, "--runs", "1", "-o", "{tmp}/no/such/folder.headroom"], 2,
+     err=r"no/such/folder\.headroom", files=[])
+case("shrink-no-runs", ["shrink", ZERO, "--runs", "0"], 2, err=r"--runs")
+
 # Files: what is read, and what is said of the rest (tests/command_line/hostile_files_test.py makes
 # the damaged ones).
 certify("npy-v2-of-another-type", [ROPE, "--kernel", "hopper", "--npy-v2", "fp16"], 2,

@@ -118,6 +118,7 @@ def corpus():
         "deep_keys": b"a." * 200 + b"b = 1\n", "deep_arrays": b"a = " + b"[" * 300,
         "bytes": b'machine = "\xff\x00"\n', "numbers": b'machine = "hopper"\n[tiles]\nkeys = 1e9\n',
     }
+    yield "finding", findings()
 
 
 def certificate():
@@ -128,6 +129,33 @@ def certificate():
                        "head": {"id": "x:0", "scale": "1/8", "shapes": {"q": [4, 4]}},
                        "claims": [claim, dict(claim, id="l.range", key=-1)],
                        "verdict": "certified"}, indent=2).encode()
+
+
+def findings():
+    """The examples, and lies about one of them."""
+    files = {path.stem: path.read_bytes()
+             for path in sorted((ROOT / "examples" / "findings").glob("*.headroom"))}
+    good = json.loads(files["zero-row"])
+
+    def lie(*path, value):
+        copy = json.loads(json.dumps(good))
+        inner = copy
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        return json.dumps(copy).encode()
+
+    head = ("head", "setting")
+    return files | {
+        "many_keys": lie("head", "keys", value=1 << 60), "no_rows": lie("head", "q", value=[]),
+        "short_row": lie("head", "k", value=["3f80", "3f80 0000"]),
+        "half_a_kernel": lie("target", "kernel", value=good["target"]["kernel"][:300]),
+        "no_number": lie("target", "eps", value="0x1p-99999999"),
+        "hidden": lie(*head, "visible", value=["00"]), "sunk": lie(*head, "sink", value="0x1p+9"),
+        "segments": lie(*head, "key_segments", value=[1, 2]),
+        "biased": lie(*head, "bias", value=["ff800000 7fc00000"]),
+        "deep": b'{"schema":' + b"[" * 70 + b"]" * 70 + b"}",
+    }
 
 
 def main(folder):
