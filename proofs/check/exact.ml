@@ -28,6 +28,20 @@ let hexadecimal s =
   let value = Q.mul (Q.of_bigint mantissa) (power (e - (4 * String.length part))) in
   if negative then Q.neg value else value
 
+(* Whole numbers and fractions of them, in decimal. *)
+let fraction s =
+  let whole t =
+    if t = "" || String.length t > 400 || not (String.for_all (function '0'..'9' -> true | _ -> false) t) then
+      raise (Bad (Printf.sprintf "found \"%s\", expected a fraction" s));
+    Z_.of_string_base 10 t in
+  match String.split_on_char '/' s with
+  | [ a ] -> Q.of_bigint (whole a)
+  | [ a; b ] ->
+    let den = whole b in
+    if Z_.sign den = 0 then raise (Bad (Printf.sprintf "found \"%s\", expected a fraction" s));
+    Q.make (whole a) den
+  | _ -> raise (Bad (Printf.sprintf "found \"%s\", expected a fraction" s))
+
 (* Whole multiples of 2^-64. *)
 let units q =
   let scaled = Q.mul q (power 64) in

@@ -42,7 +42,10 @@ let known = [
   "normalise.reciprocal_exact_at_powers_of_two"; "normalise.guard"; "normalise.guard_value";
   "normalise.output"; "normalise.evidence"; "normalise.source"; "stabilizer.norm";
   "stabilizer.store"; "stabilizer.round_up"; "gate.vmax"; "gate.gate"; "gate.unit";
-  "gate.query_block"; "tiles.keys"; "tiles.padding"; "tiles.empty_row" ]
+  "gate.query_block"; "tiles.keys"; "tiles.padding"; "tiles.empty_row";
+  (* optional ones: of sums below; of no consequence for O of rows that see a key *)
+  "score.denormals_are_zero"; "denominator.denormals_are_zero"; "numerator.denormals_are_zero";
+  "tiles.queries"; "lse.base" ]
 
 let kernel text ~keys ~log2_scale =
   let table = fields text in
@@ -52,11 +55,24 @@ let kernel text ~keys ~log2_scale =
   let flag key = match get key with
     | "true" -> true | "false" -> false
     | v -> raise (Malformed (Printf.sprintf "kernel.text: %s: found %s" key v)) in
+  (* Subnormal inputs read as zero change nothing where none is left: sums that flush have no
+     subnormal partial sum, the checker refuses subnormal operands where the score's sums flush
+     (keeps_subnormals), and weights and P are none where exp2 and P flush. *)
+  let daz section = Hashtbl.mem table (section ^ ".denormals_are_zero") && flag (section ^ ".denormals_are_zero") in
+  let needs section key = if daz section && not (flag key) then
+      raise (Not_covered (Printf.sprintf "%s.denormals_are_zero without %s" section key)) in
+  needs "score" "score.flush_to_zero";
+  needs "denominator" "denominator.flush_to_zero";
+  needs "denominator" "exp2.flush_to_zero";
+  needs "denominator" "p.flush_to_zero";
+  needs "numerator" "numerator.flush_to_zero";
+  needs "numerator" "exp2.flush_to_zero";
+  needs "numerator" "p.flush_to_zero";
   let only key values =
     if not (List.mem (get key) values) then raise (Not_covered (key ^ " = " ^ get key)) in
   let number key = match get key with
     | s when String.length s > 1 && s.[0] = '0' && s.[1] = 'x' -> Exact.hexadecimal s
-    | s -> (try Q.of_string s with _ -> raise (Malformed (Printf.sprintf "kernel.text: %s: found %s" key s))) in
+    | s -> (try Exact.fraction s with Exact.Bad _ -> raise (Malformed (Printf.sprintf "kernel.text: %s: found %s" key s))) in
   only "complete" [ "true" ];
   only "centring.keys" [ "none" ];
   only "scale.scale" [ "score" ];
@@ -101,8 +117,9 @@ let kernel text ~keys ~log2_scale =
       if not (flag "exp2.flush_to_zero") then raise (Not_covered "exp2: ulps without flushing");
       (* weights of 2^h + 1 units: as fine as the error, P's bits and the sums' bits allow *)
       let error = relative ulps in
+      let rounded_away = Z_.lt error (Z_.shift_left Z_.one (60 - prec)) in
       let fits h =
-        Z_.leq error (Z_.shift_left Z_.one (60 - h)) && h + 1 <= prec
+        Z_.leq error (Z_.shift_left Z_.one (60 - h)) && (rounded_away || h + 1 <= prec)
         && Z_.leq (Z_.mul (Z_.of_int keys) (Z_.succ (Z_.shift_left Z_.one h))) (Z_.shift_left Z_.one 24) in
       let h = ref 0 in
       while fits (!h + 1) do incr h done;

@@ -224,7 +224,7 @@ assert (Fh := head_facts_hold k h checked).
 assert (Sm := smallness k h ok checked r st C_range Q2).
 assert (Sb := sums_checked k h ok checked r st C_value C_range some_keys count_keys Q2).
 assert (D1 := D_ge_1 k h checked r st C_value Q2).
-destruct (ok_p k ok) as [Hp Ep]. destruct (hf_w k h Fh) as [W1 [W2 W3]]. destruct (hf_l k h Fh) as [L1 [L2 L3]].
+destruct (ok_p k ok) as [Hp Ep]. destruct (hf_w k h Fh) as [W1 W1']. destruct (hf_n k h Fh) as [W2 [W2' W3]]. destruct (hf_l k h Fh) as [L1 [L2 L3]].
 unfold depth_ok in depths. apply andb_prop in depths. destruct depths as [Dl DO]. apply Z.leb_le in Dl, DO.
 split.
 - auto.
@@ -235,12 +235,11 @@ split.
     (pr_La (promise_of (k_exp2 k) (c_C c)) <= -125)%Z).
   { destruct (k_exp2 k) as [[|]|]; cbn [promise_of pr_L pr_La pr_Z0]; lia. }
   destruct PL as [PL1 [PL2 [PL3 PL4]]].
-  split; cbn [numbers_of_row numbers_of Row.C L La Z0 low w l_ Row.N Row.G K b Row.qmax numbers_found Gv count_max q_exp];
+  split; unfold wS, lS; cbn [numbers_of_row numbers_of machine_of sums_stored Row.C L La Z0 low w l_ wP lP Row.N Row.G K b Row.qmax numbers_found Gv count_max q_exp];
     rewrite ?C_value.
   + auto.
   + change (2 ^ 24)%Z with 16777216%Z in *. lia.
-  + rewrite Ep. lia.
-  + rewrite Ep. apply (hf_w1 k h Fh).
+  + lia.
   + apply (hf_w2 k h Fh).
   + apply (hf_w3 k h Fh).
   + apply (hf_b k h Fh).
@@ -258,7 +257,7 @@ split.
     unfold Rdiv. rewrite Rmult_0_r, !Rmult_0_l, Rplus_0_r. apply (hf_gl k h Fh).
   + cbn [numbers_of_row numbers_of Row.V numbers_found Vmax]. apply Rle_trans with (2 := hf_sums k h Fh).
     apply Rplus_le_compat_l. exact Sb.
-- rewrite C_value. split; [apply (hf_w1 k h Fh)|]. lia.
+- rewrite C_value. split; [apply (hf_w1 k h Fh)|]. split; [lia|]. apply (hf_wP k h Fh).
 - destruct (hf_q k h Fh). lia.
 - destruct (hf_out k h Fh) as [O1 [O2 O3]]. split; [exact O1|]. split; [exact O2|]. split; [exact O3|].
   apply Rle_trans with (2 := hf_quotient k h Fh). apply Rplus_le_compat_l. exact quotient_checked.

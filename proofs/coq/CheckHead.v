@@ -177,12 +177,14 @@ Definition constants_okb : bool :=
   let off := qmax (q_abs (qF (n_constant h) - qF (c_flo c))) (q_abs (qF (n_constant h) - qF (c_fhi c))) in
   let eta := q_eta (Ieee (k_flushes k)) in
   let gn := q_growth (q2 (-24)) (c_d c + 1) in
+  let us := if k_fused k then 0%Q else q2 (-24) in
+  let hs := if k_fused k then 0%Q else eta in
   ((0 <? c_d c) && (c_d c <=? 2 ^ 20) && (0 <=? c_K2 c) && (0 <=? c_flo c) && (c_flo c <=? c_fhi c) &&
    (0 <=? c_e1 c) && (0 <=? c_e0 c) && (c_err c <=? 2 ^ 100) && (0 <=? c_gn c) && (0 <=? c_nn c) &&
    (0 <=? c_slope c) && (c_slope c <=? 2 ^ 94) && (64 <=? c_C c) && (c_C c <=? 127))%Z &&
   q_growth_ok (q_delta (k_score k)) head_score_depth && q_growth_ok (q2 (-24)) (c_d c + 1) &&
-  Qle_bool (cc * g + off + q2 (-24) * (cc * (1 + g)))%Q (qF (c_e1 c)) &&
-  Qle_bool (cc * (q_nodes (c_d c) * q_eta (k_score k) * (1 + g)) * (1 + q2 (-24)) + eta)%Q (qF (c_e0 c)) &&
+  Qle_bool (cc * g + off + us * (cc * (1 + g)))%Q (qF (c_e1 c)) &&
+  Qle_bool (cc * (q_nodes (c_d c) * q_eta (k_score k) * (1 + g)) * (1 + us) + hs)%Q (qF (c_e0 c)) &&
   Qle_bool gn (qF (c_gn c)) &&
   Qle_bool (q_nodes (c_d c) * eta * (1 + gn))%Q (inject_Z (c_nn c) * q2 (-128))%Q.
 
@@ -222,16 +224,21 @@ assert (Of : Rabs (constant st - factor r) <= Q2R off).
   rewrite Q2R_minus, !Q2R_qF, <- Hc in A1, A2. apply Rabs_le_inv in A1. apply Rabs_le_inv in A2.
   apply Rabs_le. lra. }
 assert (u0 : 0 < bpow radix2 (-24)) by apply bpow_gt_0.
+assert (Us : Q2R (if k_fused k then 0%Q else q2 (-24)) = u_scale k).
+{ unfold u_scale. destruct (k_fused k); [unfold Q2R; simpl; field|apply Q2R_q2]. }
+assert (Hs' : Q2R (if k_fused k then 0%Q else q_eta (Ieee (k_flushes k))) = eta_scale k).
+{ unfold eta_scale. destruct (k_fused k); [unfold Q2R; simpl; field|apply q_eta_value]. }
+assert (us0 : 0 <= u_scale k) by (unfold u_scale; destruct (k_fused k); lra).
 split.
 - auto.
 - exact Z3.
 - auto.
-- rewrite Sd. rewrite Q2R_plus, Q2R_plus, Q2R_mult, Q2R_mult, Q2R_mult, Q2R_plus, Q2R_q2, Q2R_1, Q2R_qF in E1.
+- rewrite Sd. rewrite Q2R_plus, Q2R_plus, Q2R_mult, Q2R_mult, Q2R_mult, Q2R_plus, Us, Q2R_1, Q2R_qF in E1.
   apply Rle_trans with (2 := E1). apply Rplus_le_compat; [apply Rplus_le_compat; [|exact Of]|].
   + apply Rmult_le_compat; lra.
   + apply Rmult_le_compat_l; [lra|]. apply Rmult_le_compat; lra.
 - rewrite Sd. rewrite nodes_value by lia. rewrite <- Hd.
-  rewrite Q2R_plus, !Q2R_mult, !Q2R_plus, Q2R_q2, Q2R_1, !q_eta_value, Q2R_qF in E0.
+  rewrite Q2R_plus, Hs', !Q2R_mult, !Q2R_plus, Us, Q2R_1, !q_eta_value, Q2R_qF in E0.
   apply Rle_trans with (2 := E0). apply Rplus_le_compat_r. apply Rmult_le_compat_r; [lra|].
   assert (NN : 0 <= Q2R (q_nodes (c_d c)) * eta_of (k_score k)).
   { apply Rmult_le_pos; [rewrite <- nodes_value by lia; apply pos_INR|apply eta_nonneg]. }
@@ -301,13 +308,16 @@ Qed.
 
 Definition head_okb : bool :=
   let w := pr_w pr in let l := pr_l pr in let N := n_N h in
-  ((0 <? N) && (1 <=? w) && (N * w <=? 2 ^ 24) && (w <=? 2 ^ k_p_prec k) &&
-   (-149 <=? l) && (-149 <=? l + n_G h) && (3 - 128 - k_p_prec k <=? l) &&
+  let wP := p_w k (c_C c) in let lP := p_l k (c_C c) in
+  let wS := if k_sums_stored k then wP else w in let lS := if k_sums_stored k then lP else l in
+  ((0 <? N) && ((1 <=? w) && (1 <=? wP)) && ((N * wS <=? 2 ^ 24) && (N * wP <=? 2 ^ 24)) && (wP <=? 2 ^ k_p_prec k) &&
+   (-149 <=? lS) && (-149 <=? lP + n_G h) && (3 - 128 - k_p_prec k <=? lP) &&
    (pr_L pr <=? c_C c) && (0 <=? n_V h) && (0 <=? c_err c) &&
    (2 ^ 64 <=? c_margin c - pr_La pr * 2 ^ 64 - c_err c) &&
    (-149 <=? n_q h) && (n_q h + 1 <? 128) &&
    (1 <? k_out_prec k) && (n_q h + 2 <? k_out_emax k) && (3 - k_out_emax k - k_out_prec k <=? n_q h + 2))%Z &&
-  below w l 128 && below (N * w) l 128 && below (N * w) (l + n_G h) 128 && at_most (N * w) l (k_l_max k) &&
+  (below w l 128 && below wP lP 128) && below (N * wS) lS 128 && below (N * wP) (lP + n_G h) 128 &&
+  at_most (N * wS) lS (k_l_max k) &&
   at_most (n_V h) (n_ve h) (n_G h) &&
   q_growth_ok (q2 (-24)) head_l_depth && q_growth_ok (q_delta (k_O k)) (O_depth k N) &&
   Qlt_bool ((7 # 10) * q_a) 1 && Qlt_bool q_s 1 && Qlt_bool q_gl 1 &&
@@ -323,18 +333,22 @@ Notation c := (n_constants h).
 Notation pr := (promise_of (k_exp2 k) (c_C c)).
 Notation Vm := (IZR (n_V h) * bpow radix2 (n_ve h)).
 Hypothesis checked : head_okb k h = true.
+Notation wS_ := (if k_sums_stored k then p_w k (c_C c) else pr_w pr).
+Notation lS_ := (if k_sums_stored k then p_l k (c_C c) else pr_l pr).
 
 Record head_facts : Prop := {
-  hf_N : (0 < n_N h)%Z; hf_w : (1 <= pr_w pr)%Z /\ (n_N h * pr_w pr <= 2 ^ 24)%Z /\ (pr_w pr <= 2 ^ k_p_prec k)%Z;
-  hf_l : (-149 <= pr_l pr)%Z /\ (-149 <= pr_l pr + n_G h)%Z /\ (3 - 128 - k_p_prec k <= pr_l pr)%Z;
+  hf_N : (0 < n_N h)%Z; hf_w : (1 <= pr_w pr)%Z /\ (1 <= p_w k (c_C c))%Z;
+  hf_n : (n_N h * wS_ <= 2 ^ 24)%Z /\ (n_N h * p_w k (c_C c) <= 2 ^ 24)%Z /\ (p_w k (c_C c) <= 2 ^ k_p_prec k)%Z;
+  hf_l : (-149 <= lS_)%Z /\ (-149 <= p_l k (c_C c) + n_G h)%Z /\ (3 - 128 - k_p_prec k <= p_l k (c_C c))%Z;
   hf_L : (pr_L pr <= c_C c)%Z; hf_V : (0 <= n_V h)%Z; hf_err : (0 <= c_err c)%Z;
   hf_margin : (2 ^ 64 <= c_margin c - pr_La pr * 2 ^ 64 - c_err c)%Z;
   hf_q : (-149 <= n_q h)%Z /\ (n_q h + 1 < 128)%Z;
   hf_out : (1 < k_out_prec k)%Z /\ (n_q h + 2 < k_out_emax k)%Z /\ (3 - k_out_emax k - k_out_prec k <= n_q h + 2)%Z;
   hf_w1 : IZR (pr_w pr) * bpow radix2 (pr_l pr) < bpow radix2 128;
-  hf_w2 : IZR (n_N h * pr_w pr) * bpow radix2 (pr_l pr) < bpow radix2 128;
-  hf_w3 : IZR (n_N h * pr_w pr) * bpow radix2 (pr_l pr + n_G h) < bpow radix2 128;
-  hf_b : IZR (n_N h * pr_w pr) * bpow radix2 (pr_l pr) <= bpow radix2 (k_l_max k);
+  hf_wP : IZR (p_w k (c_C c)) * bpow radix2 (p_l k (c_C c)) < bpow radix2 128;
+  hf_w2 : IZR (n_N h * wS_) * bpow radix2 lS_ < bpow radix2 128;
+  hf_w3 : IZR (n_N h * p_w k (c_C c)) * bpow radix2 (p_l k (c_C c) + n_G h) < bpow radix2 128;
+  hf_b : IZR (n_N h * wS_) * bpow radix2 lS_ <= bpow radix2 (k_l_max k);
   hf_G : Vm <= bpow radix2 (n_G h);
   hf_gl : (1 + bpow radix2 (-24)) ^ Z.to_nat (head_l_depth k h) - 1 <= Q2R (q_gl k h);
   hf_gO : (1 + delta_of (k_O k)) ^ Z.to_nat (O_depth k (n_N h)) - 1 <= Q2R (q_gO k h);
@@ -382,7 +396,10 @@ apply andb_prop in H; destruct H as [H Z4].
 apply andb_prop in H; destruct H as [H Z3].
 apply andb_prop in H; destruct H as [H Z2].
 rename H into Z1.
-apply Z.ltb_lt in Z1, Z13, Z14, Z15. apply Z.leb_le in Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z16.
+apply andb_prop in Z2; destruct Z2 as [Z2 Z2'].
+apply andb_prop in Z3; destruct Z3 as [Z3 Z3'].
+apply andb_prop in B1; destruct B1 as [B1 B1'].
+apply Z.ltb_lt in Z1, Z13, Z14, Z15. apply Z.leb_le in Z2, Z2', Z3, Z3', Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z16.
 apply q_growth_upper in G1. apply q_growth_upper in G2. rewrite Q2R_q2 in G1. rewrite q_delta_value in G2.
 apply Q_lt_R in A1, A2, A3, A4. apply Q_le_R in A5, Q1, Q2, Q3.
 rewrite Q2R_1 in A1, A2, A3, A4. rewrite Q2R_plus, V_value, Q2R_q2 in Q1, Q2.
@@ -390,7 +407,8 @@ rewrite Q2R_mult in A1. replace (Q2R (7 # 10)) with (7 / 10) in A1 by (unfold Q2
 rewrite q_u_D_value in A5. replace (Q2R 0) with 0 in A5 by (unfold Q2R; simpl; field).
 split.
 - exact Z1.
-- exact (conj Z2 (conj Z3 Z4)).
+- exact (conj Z2 Z2').
+- exact (conj Z3 (conj Z3' Z4)).
 - exact (conj Z5 (conj Z6 Z7)).
 - exact Z8.
 - exact Z9.
@@ -399,6 +417,7 @@ split.
 - exact (conj Z12 Z13).
 - exact (conj Z14 (conj Z15 Z16)).
 - exact (below_lt _ _ _ B1).
+- exact (below_lt _ _ _ B1').
 - exact (below_lt _ _ _ B2).
 - exact (below_lt _ _ _ B3).
 - exact (at_most_le _ _ _ B4).

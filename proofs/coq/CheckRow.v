@@ -164,8 +164,8 @@ Record constants_ok : Prop := {
   co_K2 : (0 <= c_K2 c)%Z;
   co_f : F (c_flo c) <= factor r <= F (c_fhi c) /\ (0 <= c_flo c)%Z;
   co_e1 : Rabs (constant st) * relative_score + Rabs (constant st - factor r)
-          + u * (Rabs (constant st) * (1 + relative_score)) <= F (c_e1 c);
-  co_e0 : Rabs (constant st) * absolute_score * (1 + u) + eta <= F (c_e0 c);
+          + u_scale k * (Rabs (constant st) * (1 + relative_score)) <= F (c_e1 c);
+  co_e0 : Rabs (constant st) * absolute_score * (1 + u_scale k) + eta_scale k <= F (c_e0 c);
   co_err : (0 <= c_e1 c)%Z /\ (0 <= c_e0 c)%Z /\ (c_err c <= 2 ^ 100)%Z;
   co_norm : (1 + u) ^ (d + 1) - 1 <= F (c_gn c) /\
             INR (nodes_allowed (Z.of_nat d)) * eta * (1 + u) ^ (d + 1) <= IZR (c_nn c) * bpow radix2 (-128) /\
@@ -238,22 +238,22 @@ Proof. apply root_nonneg. Qed.
 (** The error of a score. *)
 Lemma err_ok : let E := relative_score * F (row_x Q2) + absolute_score in
   Rabs (constant st) * E + Rabs (constant st - factor r) * F (row_x Q2)
-  + (u * (Rabs (constant st) * (F (row_x Q2) + E)) + eta) <= F (row_err Q2) /\
-  Rabs (constant st) * (F (row_x Q2) + E) <= bpow radix2 62.
+  + (u_scale k * (Rabs (constant st) * (F (row_x Q2) + E)) + eta_scale k) <= F (row_err Q2) /\
+  (k_fused k = false -> Rabs (constant st) * (F (row_x Q2) + E) <= bpow radix2 62).
 Proof.
 cbv zeta. destruct ok_parts as [_ [_ [_ [Er _]]]].
 assert (X0 := F_nonneg _ x_nonneg). assert (E1 := co_e1 co). assert (E0 := co_e0 co).
 set (X := F (row_x Q2)) in *.
 assert (M := mul_up_ge (row_x Q2) (c_e1 c)). fold X in M.
 assert (L : Rabs (constant st) * (relative_score * X + absolute_score) + Rabs (constant st - factor r) * X
-  + (u * (Rabs (constant st) * (X + (relative_score * X + absolute_score))) + eta) <= F (row_err Q2)).
+  + (u_scale k * (Rabs (constant st) * (X + (relative_score * X + absolute_score))) + eta_scale k) <= F (row_err Q2)).
 { unfold row_err. rewrite F_plus.
   apply Rle_trans with (X * F (c_e1 c) + F (c_e0 c)); [|lra].
   apply Rle_trans with (X * (Rabs (constant st) * relative_score + Rabs (constant st - factor r)
-          + u * (Rabs (constant st) * (1 + relative_score)))
-          + (Rabs (constant st) * absolute_score * (1 + u) + eta)); [right; ring|].
+          + u_scale k * (Rabs (constant st) * (1 + relative_score)))
+          + (Rabs (constant st) * absolute_score * (1 + u_scale k) + eta_scale k)); [right; ring|].
   apply Rplus_le_compat; [now apply Rmult_le_compat_l|exact E0]. }
-split; [exact L|].
+split; [exact L|]. intros Nf. unfold u_scale, eta_scale in L. rewrite Nf in L.
 assert (D := delta_nonneg _ (ok_score k ok)).
 assert (P1 : 1 <= (1 + delta_of (k_score k)) ^ Z.to_nat (score_depth k r)) by (apply pow_R1_Rle; lra).
 assert (A0 : 0 <= absolute_score).
@@ -436,10 +436,10 @@ Record head_part : Prop := {
   hp_depth : (additions (k_l_order k) (Z.of_nat (length (visible r))) <= hl)%Z /\
              (O_depth k (Z.of_nat (length (visible r))) <= hO)%Z;
   hp_values : forall j, In j (visible r) -> Rabs (values_of r j) <= Vm /\ Vm <= bpow radix2 G;
-  hp_ranges : Row.ranges 24 128 (k_p_prec k) (k_p_emax k) (machine_of k) (numbers_of_row k r st numbers_found) (visible r);
+  hp_ranges : Row.ranges 24 128 (machine_of k) (numbers_of_row k r st numbers_found) (visible r);
   hp_weights : IZR (pr_w (promise_of (k_exp2 k) (cap st))) * bpow radix2 (pr_l (promise_of (k_exp2 k) (cap st))) < bpow radix2 128 /\
-              (0 <= pr_w (promise_of (k_exp2 k) (cap st)) <= 2 ^ k_p_prec k)%Z /\
-              (3 - 128 - k_p_prec k <= pr_l (promise_of (k_exp2 k) (cap st)))%Z;
+              ((0 <= p_w k (cap st) <= 2 ^ k_p_prec k)%Z /\ (3 - 128 - k_p_prec k <= p_l k (cap st))%Z) /\
+              IZR (p_w k (cap st)) * bpow radix2 (p_l k (cap st)) < bpow radix2 128;
   hp_q_exp : (-149 <= qe /\ qe + 1 < 128)%Z;
   hp_output : (1 < k_out_prec k)%Z /\ (qe + 2 < k_out_emax k)%Z /\
              (3 - k_out_emax k - k_out_prec k <= qe + 2)%Z /\

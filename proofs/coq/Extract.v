@@ -5,7 +5,8 @@
     root of a negative number). *)
 
 From Coq Require Import ZArith QArith Extraction ExtrOcamlBasic ExtrOcamlZBigInt ExtrOcamlNatInt.
-From Headroom Require Import Kernel MainTheorem CheckRow CheckHead Checker Log2e Words Certified.
+From Headroom Require Import Kernel MainTheorem CheckRow CheckHead Checker Log2e Words Certified
+  MachineIntegers FastSums FastCheck.
 
 Extract Inlined Constant Z.add => "Z_.add".
 Extract Inlined Constant Z.sub => "Z_.sub".
@@ -27,6 +28,23 @@ Extract Constant Z.pow =>
   "(fun x y -> if Z_.sign y < 0 then Z_.zero else Z_.pow x (Z_.to_int y))".
 Extract Constant Z.sqrt => "(fun x -> if Z_.sign x <= 0 then Z_.zero else Z_.sqrt x)".
 
-Extraction "checker.ml" check_words lost_within check kernel_okb constants_okb head_okb
-  row_margin row_err q_output q_growth q_delta q_eta q_abs qF q2 head_score_depth depth_ok promise_of
-  scale_encloses significand exponent_of finite_word bf16_words fp16_words fp32_words.
+(** Machine integers are OCaml's, each operation that of int63.ml. *)
+Extract Inductive int => "int" [ "Z_.to_int" ] "(fun f n -> f (Z_.of_int n))".
+Extract Inlined Constant big => "Z_.of_int".
+Extract Inlined Constant plus => "Int63.plus".
+Extract Inlined Constant minus => "Int63.minus".
+Extract Inlined Constant times => "Int63.times".
+Extract Inlined Constant bits_and => "Int63.bits_and".
+Extract Inlined Constant shift_left => "Int63.shift_left".
+Extract Inlined Constant shift_right => "Int63.shift_right".
+Extract Inlined Constant equal => "Int63.equal".
+Extract Inlined Constant less => "Int63.less".
+Extract Inlined Constant at_most => "Int63.at_most".
+Extract Inlined Constant upper => "Int63.upper".
+Extract Inlined Constant lower => "Int63.lower".
+Extract Inlined Constant zero => "0".
+Extract Inlined Constant one => "1".
+
+Extraction "checker.ml" check_words check_fast words_of lost_within head_margin kernel_okb constants_okb head_okb
+  row_margin row_err row_mu_hi q_output q_growth q_delta q_eta q_abs qF q2 head_score_depth depth_ok promise_of
+  scale_encloses keeps_subnormals bf16_words fp16_words fp32_words.

@@ -5,7 +5,7 @@
     the last bits of a unit that is known to so many ulps) stays open: an execution may do any of
     it. *)
 
-From Coq Require Import ZArith Reals Lra Lia List Permutation.
+From Coq Require Import ZArith Reals Lra Lia List Bool Permutation.
 From Flocq Require Import Core BinarySingleNaN.
 From Headroom Require Import Formats Rows Exp2 Execution Adders Weights Division Stabilizer Row.
 Open Scope R_scope.
@@ -208,6 +208,35 @@ Record kernel_ok (k : kernel) : Prop := {
     | Reciprocal a e => (0 <= a)%Z /\ IZR a * bpow radix2 (- e) <= 1 /\ unit_flushes (k_exp2 k) = true end
 }.
 
+(** ** What P stores of the largest weight
+
+    A unit that errs by less than half a unit of P's last place exceeds 2^C by less than P rounds
+    away: then no stored P exceeds 2^C. *)
+Definition overshoot_rounded (k : kernel) : bool := match k_exp2 k with
+| Rounded _ => false | Within a e _ => ((0 <=? e) && (a * 2 ^ k_p_prec k <? 2 ^ e))%Z end.
+Definition p_w (k : kernel) (C : Z) : Z := if overshoot_rounded k then 1 else pr_w (promise_of (k_exp2 k) C).
+Definition p_l (k : kernel) (C : Z) : Z := if overshoot_rounded k then C else pr_l (promise_of (k_exp2 k) C).
+
+(** To nearest, what lies less than half a unit above a power of two rounds to it, or below. *)
+Lemma rounded_down_to_power pp (positive : Prec_gt_0 pp) pe C y : (3 - pe - pp <= C)%Z ->
+  y < bpow radix2 C + bpow radix2 (C - pp) ->
+  round radix2 (FLT_exp (3 - pe - pp) pp) (round_mode mode_NE) y <= bpow radix2 C.
+Proof.
+intros HC Hy. assert (Va := FLT_exp_valid (3 - pe - pp) pp).
+destruct (Z.le_gt_cases (3 - pe - pp) (C + 1 - pp)) as [Q|Q].
+- apply (round_N_le_midp radix2 _ (fun t => negb (Z.even t))).
+  + now apply (bpow_format (3 - pe - pp) pp (prec_positive := positive)).
+  + rewrite succ_eq_pos by apply bpow_ge_0. rewrite ulp_bpow. unfold FLT_exp.
+    rewrite Z.max_l by lia. replace (C + 1 - pp)%Z with (1 + (C - pp))%Z by ring.
+    rewrite bpow_plus. change (bpow radix2 1) with 2. lra.
+- apply (round_N_le_midp radix2 _ (fun t => negb (Z.even t))).
+  + now apply (bpow_format (3 - pe - pp) pp (prec_positive := positive)).
+  + rewrite succ_eq_pos by apply bpow_ge_0. rewrite ulp_bpow. unfold FLT_exp.
+    rewrite Z.max_r by lia. assert (bpow radix2 (C - pp) < bpow radix2 (3 - pe - pp - 1)) by (apply bpow_lt; lia).
+    replace (3 - pe - pp)%Z with (1 + (3 - pe - pp - 1))%Z by ring.
+    rewrite bpow_plus. change (bpow radix2 1) with 2. lra.
+Qed.
+
 Definition u_P_of (k : kernel) : R := bpow radix2 (- k_p_prec k).
 Definition h_P_of (k : kernel) : R :=
   if unit_flushes (k_exp2 k) then 0 else bpow radix2 (3 - k_p_emax k - k_p_prec k).
@@ -258,7 +287,7 @@ Notation pr := (promise_of (k_exp2 k) C).
 (** The numbers of the row theorem. *)
 Definition numbers_of : numbers := {|
   Row.C := C; L := pr_L pr; La := pr_La pr; Z0 := pr_Z0 pr; low := pr_low pr;
-  w := pr_w pr; l_ := pr_l pr; Row.N := N; Row.G := G; K := 8;
+  w := pr_w pr; l_ := pr_l pr; wP := p_w k C; lP := p_l k C; Row.N := N; Row.G := G; K := 8;
   b := k_l_max k; Row.qmax := qmax; Row.e := e; Row.zlow := zlow;
   eps := unit_eps (k_exp2 k); beta := unit_beta (k_exp2 k); u_P := u_P_of k; h_P := h_P_of k;
   good := weighty 24 128 (flush_at (k_l_flushes k)); d_l := bpow radix2 (-24); e_l := 0;
@@ -267,7 +296,8 @@ Definition numbers_of : numbers := {|
 
 Hypothesis C_range : (-126 <= C <= 127)%Z.
 Hypothesis weight_range : IZR (pr_w pr) * bpow radix2 (pr_l pr) < bpow radix2 128.
-Hypothesis weight_bits : (0 <= pr_w pr <= 2 ^ pp)%Z /\ (3 - 128 - pp <= pr_l pr)%Z.
+Hypothesis weight_bits : (0 <= p_w k C <= 2 ^ pp)%Z /\ (3 - 128 - pp <= p_l k C)%Z.
+Hypothesis stored_fits : IZR (p_w k C) * bpow radix2 (p_l k C) < bpow radix2 128.
 Hypothesis q_range : (-149 <= qmax /\ qmax + 1 < 128)%Z.
 
 Lemma unit_p : exp2_unit 24 128 (unit_of_kind (k_exp2 k)) C (pr_L pr) (pr_La pr) (pr_Z0 pr) (pr_low pr)
@@ -277,20 +307,71 @@ Proof. apply unit_promises; auto. apply (ok_unit k ok). Qed.
 Lemma low_cases : pr_low pr = if unit_flushes (k_exp2 k) then (-126)%Z else (-149)%Z.
 Proof. destruct (k_exp2 k) as [[|]|]; reflexivity. Qed.
 
+(** What is stored of a weight: its overshoot rounded away, or within the same units. *)
+Lemma stored_promise x y p : unit_of_kind (k_exp2 k) x y -> is_finite x = true -> B2R x <= IZR C ->
+  rounds pp pe mode_NE (p_flush_at k) (B2R y) p ->
+  is_finite p = true /\ 0 <= B2R p <= IZR (p_w k C) * bpow radix2 (p_l k C) /\
+  Rabs (round radix2 (FLT_exp (3 - pe - pp) pp) (round_mode mode_NE) (B2R y)) < bpow radix2 pe.
+Proof.
+intros H F B S. destruct (ok_p k ok) as [Hp Ep]. destruct weight_bits as [W1 W2].
+destruct (unit_finite _ _ _ _ _ _ _ _ _ _ _ _ unit_p x y H F B) as [_ [Y0 Y1]].
+unfold p_w, p_l in *. destruct (overshoot_rounded k) eqn:Sn.
+- assert (Rd : 0 <= round radix2 (FLT_exp (3 - pe - pp) pp) (round_mode mode_NE) (B2R y) <= bpow radix2 C).
+  { split.
+    - assert (Va := FLT_exp_valid (3 - pe - pp) pp (prec_gt_0_ := p_precision)).
+      apply round_ge_generic; auto with typeclass_instances. apply generic_format_0.
+    - apply (rounded_down_to_power pp p_precision); [rewrite Ep; lia|].
+      unfold overshoot_rounded in Sn. assert (U := ok_unit k ok).
+      destruct (k_exp2 k) as [b|a ex h]; [discriminate|]. apply andb_prop in Sn. destruct Sn as [Sn0 Sn].
+      apply Z.leb_le in Sn0. apply Z.ltb_lt in Sn. apply IZR_lt in Sn. rewrite mult_IZR, !two_pow in Sn by lia.
+      destruct U as [Ha [Hh He]].
+      assert (P := exp2_pos (B2R x)). assert (Q := exp2_le _ _ B). rewrite exp2_Z in Q.
+      assert (E0 : 0 <= IZR a * bpow radix2 (- ex)) by (apply Rmult_le_pos; [now apply IZR_le|apply bpow_ge_0]).
+      assert (Ee : IZR a * bpow radix2 (- ex) < bpow radix2 (- pp)).
+      { apply Rmult_lt_reg_r with (bpow radix2 (ex + pp)); [apply bpow_gt_0|].
+        rewrite Rmult_assoc, <- !bpow_plus. replace (- ex + (ex + pp))%Z with pp by ring.
+        replace (- pp + (ex + pp))%Z with ex by ring. exact Sn. }
+      assert (C0 := bpow_gt_0 radix2 C).
+      assert (Ov : (1 + IZR a * bpow radix2 (- ex)) * exp2 (B2R x) < bpow radix2 C + bpow radix2 (C - pp)).
+      { replace (C - pp)%Z with (C + - pp)%Z by ring. rewrite bpow_plus.
+        apply Rle_lt_trans with ((1 + IZR a * bpow radix2 (- ex)) * bpow radix2 C).
+        - apply Rmult_le_compat_l; lra.
+        - replace ((1 + IZR a * bpow radix2 (- ex)) * bpow radix2 C)
+            with (bpow radix2 C + bpow radix2 C * (IZR a * bpow radix2 (- ex))) by ring.
+          apply Rplus_lt_compat_l. now apply Rmult_lt_compat_l. }
+      destruct (H F) as [_ [[_ A]|[Z _]]].
+      { apply Rlt_le_trans with (1 := Ov). apply Rle_trans with (2 * bpow radix2 C).
+        - assert (bpow radix2 (C - pp) <= bpow radix2 C) by (apply bpow_le; lia). lra.
+        - change 2 with (bpow radix2 1). rewrite <- bpow_plus. apply bpow_le. lia. }
+      + apply Rabs_le_inv in A. lra.
+      + rewrite Z. assert (D0 := bpow_gt_0 radix2 (C - pp)). lra. }
+  assert (Rg : Rabs (round radix2 (FLT_exp (3 - pe - pp) pp) (round_mode mode_NE) (B2R y)) < bpow radix2 pe).
+  { rewrite Rabs_pos_eq by apply Rd. apply Rle_lt_trans with (1 := proj2 Rd). apply bpow_lt. rewrite Ep. lia. }
+  destruct (S Rg) as [Fp E]. split; [exact Fp|]. split; [|exact Rg]. rewrite E, Rmult_1_l.
+  destruct (p_flush_at k) as [f|]; unfold after; [|exact Rd].
+  destruct (flushed_cases f (round radix2 (FLT_exp (3 - pe - pp) pp) (round_mode mode_NE) (B2R y))) as [Z|Z];
+    rewrite Z; [|exact Rd]. split; [lra|apply bpow_ge_0].
+- assert (Hl : (3 - pe - pp <= pr_l pr)%Z) by (rewrite Ep; exact W2).
+  assert (Ho : IZR (pr_w pr) * bpow radix2 (pr_l pr) < bpow radix2 pe) by (rewrite Ep; exact weight_range).
+  destruct (stored_range pp pe p_precision mode_NE (p_flush_at k) (pr_w pr) (pr_l pr) _ _ S W1 Hl Ho (conj Y0 Y1)) as [Fp Rp].
+  split; [exact Fp|]. split; [exact Rp|].
+  exact (p_in_range C (B2R y) (pr_w pr) (pr_l pr) W1 Hl Ho (conj Y0 Y1)).
+Qed.
+
 Theorem kernel_promises : machine_promises 24 128 pp pe (machine_of k) numbers_of.
 Proof.
 destruct (ok_p k ok) as [Hp Ep]. destruct p_low as [PL1 PL2]. assert (PU := unit_p).
-assert (Store_range : forall x y, unit_of_kind (k_exp2 k) x y -> is_finite x = true -> B2R x <= IZR C ->
-  0 <= B2R y /\
+assert (Store_range : forall x y p, unit_of_kind (k_exp2 k) x y -> is_finite x = true -> B2R x <= IZR C ->
+  rounds pp pe mode_NE (p_flush_at k) (B2R y) p -> 0 <= B2R y /\
   Rabs (round radix2 (FLT_exp (3 - pe - pp) pp) (round_mode mode_NE) (B2R y)) < bpow radix2 pe).
-{ intros x y H F B. destruct (unit_finite _ _ _ _ _ _ _ _ _ _ _ _ PU x y H F B) as [_ R].
-  split; [apply R|]. destruct weight_bits as [W1 W2].
-  apply (p_in_range C (B2R y) (pr_w pr) (pr_l pr)); auto; rewrite Ep; [lia|exact weight_range]. }
-split; cbn [numbers_of Row.C L La Z0 low w l_ eps beta u_P h_P good d_l e_l d_O e_O u_D h_D b Row.qmax
+{ intros x y p H F B S. destruct (unit_finite _ _ _ _ _ _ _ _ _ _ _ _ PU x y H F B) as [_ R].
+  split; [apply R|]. apply (stored_promise x y p H F B S). }
+split; cbn [numbers_of Row.C L La Z0 low w l_ wP lP eps beta u_P h_P good d_l e_l d_O e_O u_D h_D b Row.qmax
             machine_of unit store_mode store_flush sums_stored l_adder O_adder divide].
 - exact PU.
 - rewrite low_cases. destruct (unit_flushes (k_exp2 k)) eqn:U; [exact PL1|now apply PL2].
-- intros x y p H F B S. destruct (Store_range x y H F B) as [Y0 Rg].
+- exact stored_promise.
+- intros x y p H F B S. destruct (Store_range x y p H F B S) as [Y0 Rg].
   unfold u_P_of, h_P_of. destruct (unit_flushes (k_exp2 k)) eqn:U.
   + rewrite Rplus_0_r.
     assert (Y := unit_normal _ C x y (ok_unit k ok) C_range weight_range U H F B).
@@ -309,7 +390,7 @@ split; cbn [numbers_of Row.C L La Z0 low w l_ eps beta u_P h_P good d_l e_l d_O 
   + destruct (ok_gradual k ok U) as [_ [_ [G2 _]]]. rewrite G2. unfold low_of, flush_at. lia.
 - exact (ieee_close_on_weights 24 128 fp32_precision mode_NE _ (flush_at_ok (k_l_flushes k))).
 - split; [split; [apply generic_format_0|now left]|].
-  intros x y p H F B S. destruct (Store_range x y H F B) as [Y0 Rg].
+  intros x y p H F B S. destruct (Store_range x y p H F B S) as [Y0 Rg].
   destruct (unit_flushes (k_exp2 k)) eqn:U.
   + assert (Y := unit_normal _ C x y (ok_unit k ok) C_range weight_range U H F B).
     assert (Lw : (low_of 24 128 (flush_at (k_l_flushes k)) <= -126)%Z).

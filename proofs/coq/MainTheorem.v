@@ -86,6 +86,11 @@ Definition kernel_allows (r : row) (st : stabilizer) (x : row_execution) : Prop 
   rounds (k_out_prec k) (k_out_emax k) mode_NE out_flush_at (B2R (quotient _ _ _ _ (rest x))) (output x).
 End Executions.
 
+(** What the rounding of the scaled score costs, relatively and absolutely: nothing where the factor
+    is fused into the exponent. *)
+Definition u_scale (k : kernel) : R := if k_fused k then 0 else bpow radix2 (-24).
+Definition eta_scale (k : kernel) : R := if k_fused k then 0 else eta_of (Ieee (k_flushes k)).
+
 (** ** Numbers that the checker finds *)
 Record row_numbers := {
   kap : R;              (* max ||k~_j|| *)
@@ -133,11 +138,11 @@ Record row_inequalities : Prop := {
   i_keys : forall j, In j keys -> nrm d (key r j) <= kap n;
   i_X : nrm d (query r) * kap n <= X n <= bpow radix2 60;
   i_err : Rabs (constant st) * sum_error_of_score + Rabs (constant st - factor r) * X n
-          + (u * (Rabs (constant st) * (X n + sum_error_of_score)) + eta) <= err_row n /\
+          + (u_scale k * (Rabs (constant st) * (X n + sum_error_of_score)) + eta_scale k) <= err_row n /\
           err_row n <= err n;
   i_depth : (additions (k_l_order k) (Z.of_nat (length keys)) <= l_depth n)%Z /\
             (O_depth k (Z.of_nat (length keys)) <= sum_depth n)%Z;
-  i_constant : Rabs (constant st) * (X n + sum_error_of_score) <= bpow radix2 62;
+  i_constant : k_fused k = false -> Rabs (constant st) * (X n + sum_error_of_score) <= bpow radix2 62;
   i_n_lo : 0 <= n_lo n /\ (n_lo n = 0 \/ n_lo n * n_lo n <= squares - norm_error) /\
            0 <= norm_lo n /\ (norm_lo n = 0 \/ norm_lo n <= (1 - u) * n_lo n - eta);
   i_n_hi : 0 <= n_hi n /\ squares + norm_error <= n_hi n * n_hi n /\ n_hi n <= bpow radix2 29;
@@ -145,9 +150,10 @@ Record row_inequalities : Prop := {
                Rabs (factor r) * X n + err_row n <= bpow radix2 62;
   i_mean : INR (length keys) * (mu_hi + margin n) <= total (score r) keys;
   i_values : forall j, In j keys -> Rabs (values_of r j) <= Vmax n /\ Vmax n <= bpow radix2 (Gv n);
-  i_ranges : ranges 24 128 (k_p_prec k) (k_p_emax k) (machine_of k) numbers_of_row keys;
+  i_ranges : ranges 24 128 (machine_of k) numbers_of_row keys;
   i_weights : IZR (pr_w pr) * bpow radix2 (pr_l pr) < bpow radix2 128 /\
-              (0 <= pr_w pr <= 2 ^ k_p_prec k)%Z /\ (3 - 128 - k_p_prec k <= pr_l pr)%Z;
+              ((0 <= p_w k (cap st) <= 2 ^ k_p_prec k)%Z /\ (3 - 128 - k_p_prec k <= p_l k (cap st))%Z) /\
+              IZR (p_w k (cap st)) * bpow radix2 (p_l k (cap st)) < bpow radix2 128;
   i_q_exp : (-149 <= q_exp n /\ q_exp n + 1 < 128)%Z;
   i_output : (1 < k_out_prec k)%Z /\ (q_exp n + 2 < k_out_emax k)%Z /\
              (3 - k_out_emax k - k_out_prec k <= q_exp n + 2)%Z /\
@@ -256,7 +262,7 @@ Qed.
 Lemma X_nonneg : 0 <= X n.
 Proof.
 destruct (i_X ineq) as [X1 _]. apply Rle_trans with (2 := X1).
-destruct (r_keys _ _ _ _ _ _ _ (i_ranges ineq)) as [Hk _].
+destruct (r_keys _ _ _ _ _ (i_ranges ineq)) as [Hk _].
 destruct keys as [|j t] eqn:E; [congruence|].
 assert (K := i_keys ineq j). rewrite E in K. specialize (K (or_introl eq_refl)).
 apply Rmult_le_pos; [apply nrm_nonneg|]. apply Rle_trans with (2 := K). apply nrm_nonneg.
@@ -314,16 +320,18 @@ assert (Vb : Rabs (value (score_sum k x j)) <= X n + sum_error_of_score).
 { replace (value (score_sum k x j)) with (dot d (query r) (key r j) + (value (score_sum k x j) - dot d (query r) (key r j))) by ring.
   eapply Rle_trans; [apply Rabs_triang|]. lra. }
 apply (scaled_error (constant st) (factor r) (value (score_sum k x j)) (dot d (query r) (key r j)) (X n)
-  sum_error_of_score u eta); auto; try lra; [|apply (proj1 (i_err ineq))].
+  sum_error_of_score (u_scale k) (eta_scale k)); auto; try lra; [| |apply (proj1 (i_err ineq))].
+{ unfold u_scale. destruct (k_fused k); lra. }
 assert (P0 : 0 <= u * Rabs (constant st * value (score_sum k x j)))
   by (apply Rmult_le_pos; [lra|apply Rabs_pos]).
-unfold scaled in Hsc. destruct (k_fused k).
+assert (Ic := i_constant ineq).
+unfold scaled in Hsc. unfold u_scale, eta_scale. destruct (k_fused k).
 - rewrite Hsc, Rminus_diag_eq by reflexivity. rewrite Rabs_R0. lra.
-- destruct Hsc as [[C1 Z]|[rr [Hr Z]]].
+- specialize (Ic eq_refl). destruct Hsc as [[C1 Z]|[rr [Hr Z]]].
   + rewrite Z, C1. replace (value (score_sum k x j) - 1 * value (score_sum k x j)) with 0 by ring.
     rewrite Rabs_R0. rewrite C1 in P0. lra.
   + rewrite Z. assert (B : Rabs (constant st * value (score_sum k x j)) <= bpow radix2 62).
-    { rewrite Rabs_mult. apply Rle_trans with (2 := i_constant ineq).
+    { rewrite Rabs_mult. apply Rle_trans with (2 := Ic).
       apply Rmult_le_compat_l; [exact C0|exact Vb]. }
     destruct (rounds_moderate (flush_at (k_flushes k)) (flush_at_ok _) _ rr 62 Hr B ltac:(lia)) as [_ Cl].
     rewrite <- Ee in Cl. exact Cl.
@@ -355,11 +363,11 @@ Qed.
 Theorem row_is_certified : row_certified x.
 Proof.
 destruct stage_norm as [S1 [S2 [S3 _]]].
-destruct (i_weights ineq) as [W1 W2].
+destruct (i_weights ineq) as [W1 [W2 W3]].
 assert (Pr := kernel_promises k ok (cap st) (count_max n) (Gv n) (q_exp n) (err n) (margin n) (Vmax n)
   (Z.to_nat (l_depth n)) (nodes_allowed (Z.of_nat (length keys)))
   (Z.to_nat (sum_depth n)) (nodes_allowed (Z.of_nat (length keys)))
-  ltac:(destruct (i_cap ineq); lia) W1 W2 (i_q_exp ineq)).
+  ltac:(destruct (i_cap ineq); lia) W1 W2 W3 (i_q_exp ineq)).
 assert (Al := allows). destruct Al as [_ [_ [_ [_ [Al [_ [_ Out]]]]]]].
 destruct (row_theorem 24 128 (k_p_prec k) (k_p_emax k) fp32_precision fp32_range (p_precision k ok)
   (machine_of k) numbers_of_row keys (score r) (values_of r) (rest k x) Pr (i_ranges ineq) facts_hold Al)

@@ -66,7 +66,8 @@ Definition allowed (m : machine) (keys : list nat) (v : nat -> R) (x : execution
 (** ** Numbers *)
 Record numbers := {
   C : Z; L : Z; La : Z; Z0 : Z; low : Z;     (* exp2: cap; kept, accurate, 0 from; kept >= 2^low *)
-  w : Z; l_ : Z;                             (* a weight is at most w 2^l_ *)
+  w : Z; l_ : Z;                             (* a weight is at most w 2^l_, *)
+  wP : Z; lP : Z;                            (* stored at most wP 2^lP *)
   N : Z; G : Z; K : Z;                       (* keys; |v| <= 2^G; exponents within 2^K *)
   b : Z; qmax : Z;                           (* l <= 2^b; |O / l| <= 2^qmax *)
   e : R;                                     (* |z^ - z| *)
@@ -102,10 +103,18 @@ Definition sums_bound :=
 Definition quotient_bound := sums_bound * (1 + u_D n) + u_D n * V n + h_D n.
 End Bound.
 
+(** The largest summand of the denominator, in units of its own. *)
+Definition wS (m : machine) (n : numbers) := if sums_stored m then wP n else w n.
+Definition lS (m : machine) (n : numbers) := if sums_stored m then lP n else l_ n.
+
 (** ** Conditions *)
 Record machine_promises (m : machine) (n : numbers) : Prop := {
   p_unit : exp2_unit prec emax (unit m) (C n) (L n) (La n) (Z0 n) (low n) (w n) (l_ n) (eps n) (beta n);
   p_store_flush : (low_of precP emaxP (store_flush m) <= low n)%Z;
+  p_stored : forall x y p, unit m x y -> is_finite x = true -> B2R x <= IZR (C n) ->
+    rounds precP emaxP (store_mode m) (store_flush m) (B2R y) p ->
+    is_finite p = true /\ 0 <= B2R p <= IZR (wP n) * bpow radix2 (lP n) /\
+    Rabs (round radix2 (FLT_exp eminP precP) (round_mode (store_mode m)) (B2R y)) < bpow radix2 emaxP;
   p_store : forall x y p, unit m x y -> is_finite x = true -> B2R x <= IZR (C n) ->
     rounds precP emaxP (store_mode m) (store_flush m) (B2R y) p ->
     Rabs (B2R p - B2R y) <= u_P n * B2R y + h_P n;
@@ -123,12 +132,11 @@ Record machine_promises (m : machine) (n : numbers) : Prop := {
 
 Record ranges (m : machine) (n : numbers) (keys : list nat) : Prop := {
   r_keys : keys <> [] /\ (Z.of_nat (length keys) <= N n)%Z;
-  r_weight : (1 <= w n)%Z /\ (N n * w n <= 2 ^ prec)%Z /\ (w n <= 2 ^ precP)%Z;
-  r_units : (emin <= l_ n)%Z /\ (emin <= l_ n + G n)%Z /\ (eminP <= l_ n)%Z;
-  r_P : IZR (w n) * bpow radix2 (l_ n) < bpow radix2 emaxP;
-  r_l : IZR (N n * w n) * bpow radix2 (l_ n) < bpow radix2 emax;
-  r_O : IZR (N n * w n) * bpow radix2 (l_ n + G n) < bpow radix2 emax;
-  r_b : IZR (N n * w n) * bpow radix2 (l_ n) <= bpow radix2 (b n);
+  r_weight : (1 <= w n)%Z /\ (1 <= wP n)%Z /\ (N n * wS m n <= 2 ^ prec)%Z /\ (N n * wP n <= 2 ^ prec)%Z;
+  r_units : (emin <= lS m n)%Z /\ (emin <= lP n + G n)%Z;
+  r_l : IZR (N n * wS m n) * bpow radix2 (lS m n) < bpow radix2 emax;
+  r_O : IZR (N n * wP n) * bpow radix2 (lP n + G n) < bpow radix2 emax;
+  r_b : IZR (N n * wS m n) * bpow radix2 (lS m n) <= bpow radix2 (b n);
   r_C : (Z.abs (C n) <= 2 ^ prec)%Z /\ (Z.abs (L n) <= 2 ^ prec)%Z /\ (Z.abs (La n) <= 2 ^ prec)%Z;
   r_K : (0 <= K n)%Z /\ (C n <= 2 ^ K n)%Z /\ (- 2 ^ K n <= Z0 n <= La n)%Z /\ (emin + prec <= K n + 1)%Z;
   r_exponents : (L n <= C n)%Z /\ (La n <= C n)%Z /\ (emin <= 0)%Z;
@@ -231,28 +239,24 @@ apply (format_integer emin prec (prec_positive := prec_positive)); [|exact Hk].
 apply (r_exponents _ _ _ within).
 Qed.
 
-Lemma w_range : 0 <= IZR (w n) * bpow radix2 (l_ n).
+Lemma wS_pos : (1 <= wS m n)%Z.
+Proof. unfold wS. destruct (r_weight _ _ _ within) as [H1 [H2 _]]. now destruct (sums_stored m). Qed.
+
+Lemma w_range : 0 <= IZR (wS m n) * bpow radix2 (lS m n).
 Proof.
-apply Rmult_le_pos; [|apply bpow_ge_0]. apply IZR_le.
-destruct (r_weight _ _ _ within) as [H _]. lia.
+apply Rmult_le_pos; [|apply bpow_ge_0]. apply IZR_le. assert (H := wS_pos). lia.
 Qed.
 
 Lemma weight_facts j : In j keys -> is_finite (weight x j) = true /\
   0 <= Y j <= IZR (w n) * bpow radix2 (l_ n) /\
-  is_finite (stored x j) = true /\ 0 <= P j <= IZR (w n) * bpow radix2 (l_ n) /\
+  is_finite (stored x j) = true /\ 0 <= P j <= IZR (wP n) * bpow radix2 (lP n) /\
   Rabs (round radix2 (FLT_exp eminP precP) (round_mode (store_mode m)) (Y j)) < bpow radix2 emaxP.
 Proof.
 intros H. destruct (exponents j H) as [F [_ B]].
 destruct execution_allowed as [_ [Al _]]. destruct (Al j H) as [_ [HU HS]].
 destruct (unit_finite _ _ _ _ _ _ _ _ _ _ _ _ (p_unit _ _ promises) _ _ HU F B) as [Fy Ry].
-destruct (r_weight _ _ _ within) as [W1 [_ W3]]. destruct (r_units _ _ _ within) as [_ [_ U3]].
 split; [exact Fy|]. split; [exact Ry|].
-destruct (stored_range precP emaxP precP_positive _ _ (w n) (l_ n) _ _ HS ltac:(lia) U3
-  (r_P _ _ _ within) Ry) as [Fp Rp].
-split; [exact Fp|]. split; [exact Rp|].
-apply Rle_lt_trans with (2 := r_P _ _ _ within).
-apply (rd_le eminP precP (prec_positive := precP_positive)); auto with typeclass_instances; [lia|].
-now rewrite Rabs_pos_eq.
+exact (p_stored _ _ promises _ _ _ HU F B HS).
 Qed.
 
 Lemma kept j : In j keys -> IZR (L n) <= X j -> bpow radix2 (low n) <= Y j /\ bpow radix2 (low n) <= P j.
@@ -264,8 +268,11 @@ split; [exact KY|]. destruct (weight_facts j H) as [_ [_ [_ [_ R]]]].
 exact (stored_kept precP emaxP precP_positive _ _ _ _ _ HS (p_store_flush _ _ promises) R KY).
 Qed.
 
-Lemma summed_range j : In j keys -> 0 <= summed m x j <= IZR (w n) * bpow radix2 (l_ n).
-Proof. intros H. destruct (weight_facts j H) as [_ [HY [_ [HP _]]]]. unfold summed. now destruct (sums_stored m). Qed.
+Lemma summed_range j : In j keys -> 0 <= summed m x j <= IZR (wS m n) * bpow radix2 (lS m n).
+Proof.
+intros H. destruct (weight_facts j H) as [_ [HY [_ [HP _]]]]. unfold summed, wS, lS.
+now destruct (sums_stored m).
+Qed.
 
 (** Some key reaches the mean, which is above the threshold. *)
 Lemma some_key_kept : exists j, In j keys /\ IZR (L n) <= X j.
@@ -288,7 +295,7 @@ Qed.
 
 (** *** The denominator *)
 Lemma l_terms : forall t, In t (terms (l_sum x)) ->
-  0 <= t <= IZR (w n) * bpow radix2 (l_ n) /\ good n t.
+  0 <= t <= IZR (wS m n) * bpow radix2 (lS m n) /\ good n t.
 Proof.
 destruct execution_allowed as [_ [Al [_ [[k Pm] _]]]]. intros t Ht.
 apply (Permutation_in _ Pm) in Ht. apply in_app_or in Ht. destruct Ht as [Ht|Ht].
@@ -299,22 +306,23 @@ apply (Permutation_in _ Pm) in Ht. apply in_app_or in Ht. destruct Ht as [Ht|Ht]
   apply (p_l_good _ _ promises).
 Qed.
 
-Lemma count_weights (f : nat -> R) k l : Permutation l (map f keys ++ repeat 0 k) ->
-  (weights (w n) l <= N n * w n)%Z.
+Lemma count_weights (f : nat -> R) k l a : (1 <= a)%Z -> Permutation l (map f keys ++ repeat 0 k) ->
+  (weights a l <= N n * a)%Z.
 Proof.
-intros Pm. rewrite (weights_perm (w n) _ _ Pm), weights_app, weights_zeros.
-destruct (r_weight _ _ _ within) as [W1 _]. destruct (r_keys _ _ _ within) as [_ Nk].
-assert (Q := weights_le (w n) ltac:(lia) (map f keys)). rewrite map_length in Q. nia.
+intros W1 Pm. rewrite (weights_perm a _ _ Pm), weights_app, weights_zeros.
+destruct (r_keys _ _ _ within) as [_ Nk].
+assert (Q := weights_le a ltac:(lia) (map f keys)). rewrite map_length in Q. nia.
 Qed.
 
-Lemma l_safe : safe (l_sum x) /\ Rabs (value (l_sum x)) <= IZR (N n * w n) * bpow radix2 (l_ n).
+Lemma l_safe : safe (l_sum x) /\ Rabs (value (l_sum x)) <= IZR (N n * wS m n) * bpow radix2 (lS m n).
 Proof.
 destruct execution_allowed as [_ [_ [Run [[k Pm] _]]]].
-destruct (r_weight _ _ _ within) as [W1 [W2 _]]. destruct (r_units _ _ _ within) as [U1 _].
-apply (sum_safe prec emax (l_adder m) (w n) (l_ n)); auto; try lia.
+destruct (r_weight _ _ _ within) as [_ [_ [W2 _]]]. destruct (r_units _ _ _ within) as [U1 _].
+assert (W1 := wS_pos).
+apply (sum_safe prec emax (l_adder m) (wS m n) (lS m n)); auto; try lia.
 - apply (p_l_bounded _ _ promises).
 - intros t Ht. destruct (l_terms t Ht) as [B _]. now rewrite Rabs_pos_eq.
-- now apply count_weights with (1 := Pm).
+- now apply count_weights with (2 := Pm).
 - apply (r_l _ _ _ within).
 Qed.
 
@@ -333,8 +341,8 @@ Qed.
 Lemma O_safe : safe (O_sum x).
 Proof.
 destruct execution_allowed as [_ [_ [_ [_ [Run [[k Pm] _]]]]]].
-destruct (r_weight _ _ _ within) as [W1 [W2 _]]. destruct (r_units _ _ _ within) as [_ [U2 _]].
-apply (sum_safe prec emax (O_adder m) (w n) (l_ n + G n)) with (N := N n); auto; try lia.
+destruct (r_weight _ _ _ within) as [_ [W1 [_ W2]]]. destruct (r_units _ _ _ within) as [_ U2].
+apply (sum_safe prec emax (O_adder m) (wP n) (lP n + G n)) with (N := N n); auto; try lia.
 - apply (p_O_bounded _ _ promises).
 - intros t Ht. apply (Permutation_in _ Pm) in Ht. apply in_app_or in Ht. destruct Ht as [Ht|Ht].
   + apply in_map_iff in Ht. destruct Ht as [j [E Hj]]. subst t.
@@ -343,7 +351,7 @@ apply (sum_safe prec emax (O_adder m) (w n) (l_ n + G n)) with (N := N n); auto;
     rewrite Rabs_mult, (Rabs_pos_eq (P j)), bpow_plus, <- Rmult_assoc by lra.
     apply Rmult_le_compat; [lra|apply Rabs_pos|lra|exact Vg].
   + apply repeat_spec in Ht. subst t. rewrite Rabs_R0. apply Rmult_le_pos; [apply IZR_le; lia|apply bpow_ge_0].
-- now apply count_weights with (1 := Pm).
+- now apply count_weights with (2 := Pm).
 - apply (r_O _ _ _ within).
 Qed.
 

@@ -44,6 +44,8 @@ THEOREMS = [
     "Stabilizer.mu_enclosed", "Stabilizer.exponent_at_most_cap",
     "Row.row_theorem", "Kernel.kernel_promises", "MainTheorem.row_is_certified",
     "Checker.check_sound", "Certified.certified", "Certified.lost_mass_within",
+    "FastSums.decode_list_value", "FastSums.norm2_value", "FastSums.product_value",
+    "FastCheck.check_fast_sound", "FastCheck.certified_fast",
     "Log2e.scale_enclosed", "Words.decode_row_value",
     "CounterexampleAccumulator.bf16_accumulator_overflows",
     "CounterexampleCentring.rounded_mean_all_scores_negative",

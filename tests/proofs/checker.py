@@ -83,7 +83,7 @@ def changes(original):
     for step in (1, 2, 3, 5, 10, 20):
         yield edit(f"C + {step}", put("gate", "C", float(cap + step).hex()))
     for step in (64, 80, 100, 120):
-        yield edit(f"C - {step}", put("gate", "C", float(cap - step).hex()))
+        yield edit(f"C - {step}", put("gate", "C", float(cap - step).hex()), (1, 4))
     yield edit("C + 1/2", put("gate", "C", float(cap + 0.5).hex()))
     for factor in (0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 8, 64, 1024):
         yield edit(f"kappa * {factor}", put("gate", "kappa", float(
