@@ -309,9 +309,17 @@ class Shrinker {
     return true;
   }
 
-  /// A part of the head: as it is, and with Q scaled so that a gate sees what it saw.
+  /// A part of the head: as it is; with V scaled so that sums over fewer keys are as large; and
+  /// with Q scaled so that a gate sees what it saw.
   bool take_part(const Candidate& c) {
     if (take(c)) return true;
+    if (c.shape.keys < best_.shape.keys && objective_ == Objective::non_finite) {
+      const double lost = static_cast<double>(best_.shape.keys) / static_cast<double>(c.shape.keys);
+      const double factor = std::exp2(std::ceil(std::log2(lost)));
+      Candidate larger = c;
+      for (float& x : larger.v) x = operand_number(operand(), x * factor);
+      if (take(std::move(larger))) return true;
+    }
     const bool centred = target_.kernel.centring.keys != Centring::none;
     double was = gate_product(best_, centred), is = gate_product(c, centred);
     if (!target_.scale) {
@@ -484,71 +492,64 @@ class Shrinker {
     }
   }
 
-  template <class Tensor>
-  void change_all(const Tensor& tensor, const std::function<float(float)>& f) {
-    bool changes = false, simpler = true;
+  /// Changes the elements from `begin` to `end`, if that makes them simpler; so nothing is done and
+  /// undone in turns.
+  template <class Tensor, class Change>
+  bool change_elements(const Tensor& tensor, std::size_t begin, std::size_t end,
+                       const Change& change) {
     Candidate c = best_;
-    for (float& x : tensor(c)) {
-      const float y = f(x);
-      simpler = simpler && complexity(y) <= complexity(x);
-      changes = changes || std::bit_cast<std::uint32_t>(x) != std::bit_cast<std::uint32_t>(y);
-      x = y;
+    std::vector<float>& x = tensor(c);
+    std::int64_t before = 0, after = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      before += complexity(x[i]);
+      x[i] = change(x[i]);
+      after += complexity(x[i]);
     }
-    if (changes && simpler) take(std::move(c));
+    return after < before && take(std::move(c));
   }
 
   /// All elements at once: zeros, signs, few digits; then one value for all, or one row.
   template <class Tensor>
   void simpler_as_a_whole(const Tensor& tensor) {
-    change_all(tensor, [](float) { return 0.0F; });
-    change_all(tensor, [](float x) { return x == 0 || std::isnan(x) ? x : 1.0F; });
-    change_all(tensor,
-               [](float x) { return x == 0 || std::isnan(x) ? x : std::copysign(1.0F, x); });
+    const auto change_all = [&](const auto& f) {
+      return change_elements(tensor, 0, tensor(best_).size(), f);
+    };
+    if (change_all([](float) { return 0.0F; })) return;
+    change_all([](float x) { return x == 0 || std::isnan(x) ? x : 1.0F; });
+    change_all([](float x) { return x == 0 || std::isnan(x) ? x : std::copysign(1.0F, x); });
     for (const int digits : {1, 2, 3, 5, 8}) {
-      change_all(tensor, [digits](float x) { return shortened(x, digits); });
+      change_all([digits](float x) { return shortened(x, digits); });
     }
-    change_all(tensor, [](float x) { return std::fabs(x) < 4096 ? std::nearbyint(x) : x; });
+    change_all([](float x) { return std::fabs(x) < 4096 ? std::nearbyint(x) : x; });
     const std::vector<float> values = tensor(best_);
     if (values.empty()) return;
-    const bool equal = std::all_of(values.begin(), values.end(), [&](float x) {
-      return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(values[0]);
-    });
-    if (equal) return;
     for (const float x : {values.front(), values.back()}) {
-      try_change([&](Candidate& c) { std::fill(tensor(c).begin(), tensor(c).end(), x); });
+      change_all([x](float) { return x; });
     }
   }
 
   /// Element by element, or piece by piece where there are many.
   template <class Tensor>
   void simpler_elements(const Tensor& tensor) {
-    constexpr std::size_t many = 256, most_pieces = 64;
+    constexpr std::size_t many = 640, most_pieces = 64;
     const std::size_t n = tensor(best_).size();
     const std::size_t width = n <= many ? 1 : (n + most_pieces - 1) / most_pieces;
     for (std::size_t begin = 0; begin < n && !spent(); begin += width) {
       const std::size_t end = std::min(n, begin + width);
       const auto change_piece = [&](const auto& f) {
-        Candidate c = best_;
-        std::vector<float>& x = tensor(c);
-        int before = 0, after = 0;
-        for (std::size_t i = begin; i < end; ++i) {
-          before += complexity(x[i]);
-          x[i] = f(x[i], i);
-          after += complexity(x[i]);
-        }
-        return after < before && take(std::move(c));
+        return change_elements(tensor, begin, end, f);
       };
-      if (change_piece([](float, std::size_t) { return 0.0F; })) continue;
-      if (change_piece([](float, std::size_t) { return 1.0F; })) continue;
-      if (change_piece([](float, std::size_t) { return -1.0F; })) continue;
+      if (change_piece([](float) { return 0.0F; })) continue;
+      if (change_piece([](float) { return 1.0F; })) continue;
+      if (change_piece([](float) { return -1.0F; })) continue;
       for (const int digits : {1, 2, 3, 4, 6, 8, 12, 16}) {
-        if (change_piece([&](float x, std::size_t) { return shortened(x, digits); })) break;
+        if (change_piece([&](float x) { return shortened(x, digits); })) break;
       }
-      change_piece([](float x, std::size_t) { return std::nearbyint(x); });
+      change_piece([](float x) { return std::nearbyint(x); });
       // a value that is there already
       if (begin > 0) {
         const float before = tensor(best_)[begin - 1];
-        change_piece([&](float, std::size_t) { return before; });
+        change_piece([before](float) { return before; });
       }
     }
   }

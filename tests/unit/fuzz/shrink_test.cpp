@@ -87,6 +87,11 @@ void expect_smaller(const FailingHead& f, const Shape& most) {
   show("q", after.candidate.q);
   show("k", after.candidate.k);
   show("v", after.candidate.v);
+  if (!(again.candidate == after.candidate)) {
+    show("again q", again.candidate.q);
+    show("again k", again.candidate.k);
+    show("again v", again.candidate.v);
+  }
 }
 
 TEST(Shrink, TwoLevelsBehindAGate) {
@@ -98,6 +103,13 @@ TEST(Shrink, AnOverflowingNumerator) {
       head_of_rows(1, 1, {1}, std::vector<float>(40, 0.0F), std::vector<float>(40, 0x1.3p43F));
   // a tile of 8 that is not the last, and one key more
   expect_smaller(buried(f, 4, 7, 0), {1, 9, 1, 1});
+}
+TEST(Shrink, AnOverflowOfManyKeys) {
+  FailingHead f = huge_values();
+  // 2^88 2^35 32 = 2^128, in all tiles but the last
+  f.candidate =
+      head_of_rows(1, 1, {1}, std::vector<float>(41, 0.0F), std::vector<float>(41, 0x1p35F));
+  expect_smaller(f, {1, 9, 1, 1});
 }
 TEST(Shrink, AFlushedReciprocal) {
   FailingHead f = flushed_reciprocal();
