@@ -1,5 +1,7 @@
 #include "fuzz/candidate.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -95,28 +97,79 @@ void repair(Candidate& c) {
 float operand_number(const Format& operand, double x) {
   if (std::isnan(x)) return static_cast<float>(x);
   const double largest = operand.max_finite();
-  return static_cast<float>(std::clamp(round_to(operand, x), -largest, largest));
+  return static_cast<float>(round_to(operand, std::clamp(x, -largest, largest)));
+}
+
+void round_numbers(const Format& format, std::span<float> numbers) {
+  if (format == fp32) return;
+  // On the bits of FP32, four at a time, since every mutation comes through here. Numbers of a
+  // wider exponent range than the format's are its subnormals: 2^(least + 23) + |x| has ulps of
+  // 2^least, so that its sum is rounded to a multiple of them.
+  const int dropped = 24 - format.precision;
+  const __m128i magnitude_bits = _mm_set1_epi32(0x7fffffff), special = _mm_set1_epi32(0x7f7fffff);
+  const __m128i infinity = _mm_set1_epi32(0x7f800000), quiet_nan = _mm_set1_epi32(0x7fc00000);
+  const __m128i below_half = _mm_set1_epi32((1 << (dropped - 1)) - 1), one = _mm_set1_epi32(1);
+  const __m128i kept = _mm_set1_epi32(-(1 << dropped));
+  const __m128i largest =
+      _mm_set1_epi32(std::bit_cast<std::int32_t>(static_cast<float>(format.max_finite())));
+  const __m128 shift = _mm_set1_ps(std::ldexp(1.0F, format.least_exponent() + 23));
+  const __m128i least_normal = _mm_set1_epi32(format.emin <= -126 ? 0 : (format.emin + 127) << 23);
+  const auto round_four = [&](float* x) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+    const __m128i magnitude = _mm_and_si128(bits, magnitude_bits);
+    const __m128i odd = _mm_and_si128(_mm_srli_epi32(magnitude, dropped), one);
+    __m128i rounded = _mm_and_si128(_mm_add_epi32(_mm_add_epi32(magnitude, below_half), odd), kept);
+    const __m128i small = _mm_cmplt_epi32(magnitude, least_normal);
+    const __m128i sum =
+        _mm_castps_si128(_mm_sub_ps(_mm_add_ps(_mm_castsi128_ps(magnitude), shift), shift));
+    rounded = _mm_or_si128(_mm_and_si128(small, sum), _mm_andnot_si128(small, rounded));
+    const __m128i beyond = _mm_cmpgt_epi32(rounded, largest);
+    rounded = _mm_or_si128(_mm_and_si128(beyond, largest), _mm_andnot_si128(beyond, rounded));
+    rounded = _mm_or_si128(rounded, _mm_andnot_si128(magnitude_bits, bits));
+    const __m128i not_finite = _mm_cmpgt_epi32(magnitude, special);
+    const __m128i nan = _mm_cmpgt_epi32(magnitude, infinity);
+    const __m128i same = _mm_or_si128(_mm_and_si128(nan, quiet_nan), _mm_andnot_si128(nan, bits));
+    rounded = _mm_or_si128(_mm_and_si128(not_finite, same), _mm_andnot_si128(not_finite, rounded));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(x), rounded);
+  };
+  // Most of them are numbers of the format already, which takes less to see than to redo.
+  const __m128i below_ulp = _mm_set1_epi32((1 << dropped) - 1), none = _mm_setzero_si128();
+  const bool narrow = format.emin > -126;
+  const auto all_are = [&](const float* x) {
+    __m128i digits = none, found = none;
+    const auto look = [&](const float* four) {
+      const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(four));
+      const __m128i magnitude = _mm_and_si128(bits, magnitude_bits);
+      digits = _mm_or_si128(digits, bits);
+      found = _mm_or_si128(found, _mm_cmpgt_epi32(magnitude, largest));
+      if (narrow) {
+        found = _mm_or_si128(found, _mm_and_si128(_mm_cmplt_epi32(magnitude, least_normal),
+                                                  _mm_cmpgt_epi32(magnitude, none)));
+      }
+    };
+    look(x);
+    look(x + 4);
+    look(x + 8);
+    look(x + 12);
+    found = _mm_or_si128(found, _mm_cmpgt_epi32(_mm_and_si128(digits, below_ulp), none));
+    return _mm_movemask_epi8(found) == 0;
+  };
+  std::size_t i = 0;
+  for (; i + 16 <= numbers.size(); i += 16) {
+    float* x = numbers.data() + i;
+    if (all_are(x)) continue;
+    for (int four = 0; four < 16; four += 4) round_four(x + four);
+  }
+  for (; i + 4 <= numbers.size(); i += 4) round_four(numbers.data() + i);
+  if (i == numbers.size()) return;
+  float last[4] = {};
+  std::copy(numbers.begin() + static_cast<std::ptrdiff_t>(i), numbers.end(), last);
+  round_four(last);
+  std::copy_n(last, numbers.size() - i, numbers.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
 void round_operands(Candidate& c, const Format& operand) {
-  for (std::vector<float>* numbers : {&c.q, &c.k, &c.v}) {
-    if (operand == bf16) {  // by far the most frequent: to nearest even on the bits
-      for (float& x : *numbers) {
-        const auto bits = std::bit_cast<std::uint32_t>(x);
-        if ((bits & 0x7f800000U) == 0x7f800000U) {
-          if ((bits & 0x007fffffU) != 0) x = std::bit_cast<float>(0x7fc00000U);
-          continue;
-        }
-        std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) & 0xffff0000U;
-        if ((rounded & 0x7f800000U) == 0x7f800000U) rounded -= 0x10000U;
-        x = std::bit_cast<float>(rounded);
-      }
-    } else if (operand != fp32) {
-      for (float& x : *numbers) {
-        if (std::isfinite(x)) x = operand_number(operand, static_cast<double>(x));
-      }
-    }
-  }
+  for (std::vector<float>* numbers : {&c.q, &c.k, &c.v}) round_numbers(operand, *numbers);
 }
 
 std::vector<std::byte> words_of(const std::vector<float>& numbers, const Format& format) {

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "reference/evaluate/ladder/problem.h"
@@ -62,6 +63,8 @@ void repair(Candidate& candidate);
 /// Rounds every operand to a number of the format, to nearest; beyond the range to the largest
 /// finite number of that sign. NaN and infinities stay where the format has them.
 void round_operands(Candidate& candidate, const Format& operand);
+/// The same for these numbers. Requires: rounding to nearest.
+void round_numbers(const Format& operand, std::span<float> numbers);
 /// The number of the format nearest to x, finite for finite x.
 float operand_number(const Format& operand, double x);
 
