@@ -77,21 +77,28 @@ void scan_queries(const UpwardRounding& up, const Head& head, const KernelModel&
 }
 
 void count_keys(const Head& head, HeadScan& scan) {
-  scan.rows.resize(static_cast<std::size_t>(head.queries()));
   const std::int64_t last = head.queries() - 1;
-  const bool all_equal = head.visibility.kind == MaskKind::none;
-  const std::int64_t of_last = last >= 0 ? head.visibility.visible(last).count() : 0;
+  RowScan each;
+  if (last >= 0) each.visible = head.visibility.visible(last).count();
+  scan.rows.assign(static_cast<std::size_t>(head.queries()), each);
+  if (head.visibility.kind == MaskKind::none && each.visible > 0) {  // all rows alike
+    scan.most_visible = each.visible;
+    return;
+  }
   for (std::int64_t i = 0; i <= last; ++i) {
     RowScan& row = scan.rows[static_cast<std::size_t>(i)];
-    row.visible = all_equal ? of_last : head.visibility.visible(i).count();
+    row.visible = head.visibility.visible(i).count();
     scan.most_visible = std::max(scan.most_visible, row.visible);
     if (row.visible == 0 && scan.empty_rows++ == 0) scan.first_empty_row = i;
   }
 }
 
-void largest_queries(HeadScan& scan) {
-  double lo = 0, hi = 0, kernel_lo = 0, kernel_hi = 0;
-  for (std::size_t i = 0; i < scan.rows.size(); ++i) {
+}  // namespace
+
+void largest_queries(std::size_t begin, std::size_t end, HeadScan& scan) {
+  double lo = scan.query_norm.lo(), hi = scan.query_norm.hi();
+  double kernel_lo = scan.kernel_query_norm.lo(), kernel_hi = scan.kernel_query_norm.hi();
+  for (std::size_t i = begin; i < end; ++i) {
     const RowScan& row = scan.rows[i];
     if (row.norm.hi() > hi) {
       hi = row.norm.hi();
@@ -104,8 +111,6 @@ void largest_queries(HeadScan& scan) {
   scan.query_norm = Interval(lo, hi);
   scan.kernel_query_norm = Interval(kernel_lo, kernel_hi);
 }
-
-}  // namespace
 
 HeadScan scan_head(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                    const Operands& operands, bool by_passes) {
@@ -132,8 +137,8 @@ HeadScan scan_head(const UpwardRounding& up, const Head& head, const KernelModel
   count_keys(head, scan);
   if (!by_passes || !queries_by_passes(up, head, kernel, operands, sums, scan)) {
     scan_queries(up, head, kernel, operands, scan);
+    largest_queries(0, scan.rows.size(), scan);
   }
-  largest_queries(scan);
   if (!head.modifiers.none()) scan_modified_rows(up, head, operands, scan);
   return scan;
 }

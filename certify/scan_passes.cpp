@@ -36,7 +36,8 @@ struct RowBounds {
   double absolute = 0, relative = 0, slack = 0;
 
   double upper(float s) const {
-    return (sqrt((Interval(s) + Interval(absolute)) * (Interval(1.0) + Interval(relative))) +
+    return (sqrt(max(Interval(0.0), Interval(s) + Interval(absolute)) *
+                 (Interval(1.0) + Interval(relative))) +
             Interval(slack))
         .hi();
   }
@@ -174,9 +175,20 @@ bool keys_by_passes(const UpwardRounding& up, const Head& head, const KernelMode
   const auto count = static_cast<std::size_t>(n);
   const KernelNorm kernel_norm(up, kernel.stabilizer.norm, d);
   const double unit = 2 * gamma(lane_roundings(d) + 2, fp32.precision);
-  const double absolute = static_cast<double>(d) * 0x1p-149;
-  RowBounds length{std::vector<float>(count), absolute, unit, 0};
+  const double absolute = sums_floor(d);
+  RowBounds length{std::vector<float>(), absolute, unit, 0};
 
+  if (const auto& made = operands.key_squares()) {
+    length.squares = made->squares;
+    take_candidates(kernel_norm, n, length, length, length, nullptr, facts, scan);
+    if (prefixes) return true;
+    // channel by channel off by at most e / n sum_j |k_jc|: a vector of at most e max |k_j|
+    keys.mean = means(reading->words, d, n, made->by_channel, made->by_channel,
+                      [](std::size_t) { return 0.0; });
+    keys.apart = (Interval(2 * column_sum_error(n)) * scan.key_norm).hi();
+    return true;
+  }
+  length.squares.resize(count);
   if (centring.keys != Centring::mean && !reading->fold.on) {
     if (centring.keys == Centring::none) {
       {
@@ -192,7 +204,7 @@ bool keys_by_passes(const UpwardRounding& up, const Head& head, const KernelMode
         middle.push_back(m);
         half.push_back((a - Interval(m)).magnitude());
       }
-      RowBounds radius{std::vector<float>(count), absolute, unit, norm(up, half).hi()};
+      RowBounds radius{std::vector<float>(count), absolute, 0, norm(up, half).hi()};
       const std::vector<float> centre = arranged_floats(reading->words, middle);
       if (!std::all_of(centre.begin(), centre.end(), [](float x) { return std::isfinite(x); })) {
         return false;
@@ -201,6 +213,10 @@ bool keys_by_passes(const UpwardRounding& up, const Head& head, const KernelMode
         const NearestRounding nearest;
         kernels.norms(rows, centre.data(), length.squares.data(), radius.squares.data());
       }
+      const double longest =
+          length.upper(length.squares[static_cast<std::size_t>(length.largest())]);
+      const Interval both = square(Interval(longest) + norm(up, middle));
+      radius.absolute = (Interval(centred_error(d)) * both + Interval(absolute)).hi();
       take_candidates(kernel_norm, n, length, radius, radius, nullptr, facts, scan);
     }
     if (!prefixes) keys.mean = mean_of_folded(head, *reading, n);
@@ -262,10 +278,14 @@ namespace {
 
 /// A vector of intervals as a pass takes it: the middle, and how far the ends lie from it.
 struct Middle {
-  Middle(const UpwardRounding& up, WordFormat words, const std::vector<Interval>& x) {
+  /// `taken`: another point near the middle (arranged), if not empty.
+  Middle(const UpwardRounding& up, WordFormat words, const std::vector<Interval>& x,
+         const std::vector<double>& taken = {}) {
     std::vector<double> m, w;
     for (const Interval& each : x) {
-      m.push_back(each.lo() + (each.hi() - each.lo()) / 2);
+      const auto at = position_of(words, static_cast<std::int64_t>(m.size()));
+      m.push_back(taken.empty() ? each.lo() + (each.hi() - each.lo()) / 2
+                                : taken[static_cast<std::size_t>(at)]);
       w.push_back((each - Interval(m.back())).magnitude());
     }
     length = norm(up, m).hi();
@@ -282,8 +302,16 @@ struct Block {
   static constexpr std::size_t size = 512;
   std::array<double, size> squares, dot, spread, centre_dot, centre_spread, difference;
   std::array<std::uint8_t, size> may_be_on_grid;
-  std::array<std::int64_t, size> ends;
+  std::array<double, size> least_root, most_root;  // of the kernel's norm, before its rounding
 };
+
+/// To FP32, to nearest; in place.
+void round_to_fp32(std::array<double, Block::size>& x, std::size_t n) {
+  const NearestRounding nearest;
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] = opaque(static_cast<double>(static_cast<float>(opaque(x[i]))));
+  }
+}
 
 /// factor [middle - off, middle + off], ends rounded outward. Upward rounding is active.
 inline Interval scaled(double factor_lo, double factor_hi, double middle, double off) {
@@ -315,7 +343,10 @@ bool queries_by_passes(const UpwardRounding& up, const Head& head, const KernelM
   if (!factor.is_finite()) return false;
   const bool virtual_centre = kernel.centring.keys == Centring::virtual_;
   const std::vector<Interval> origin(static_cast<std::size_t>(d), Interval(0.0));
-  const Middle mean(up, reading->words, prefixes || n == 0 ? origin : keys.mean);
+  const auto& products = operands.query_products();
+  if (products && prefixes) return false;
+  const Middle mean(up, reading->words, prefixes || n == 0 ? origin : keys.mean,
+                    products ? products->mean : std::vector<double>());
   const Middle centre(up, reading->words, virtual_centre ? operands.stored_mean() : origin);
   const bool wide = mean.half_length > 0x1p-36 * mean.length;
 
@@ -325,8 +356,8 @@ bool queries_by_passes(const UpwardRounding& up, const Head& head, const KernelM
   const double lost = kernel_norm.lost(), most_finite = kernel.stabilizer.norm.max_finite();
   const double relative = gamma(lane_roundings(d), fp64.precision);
   const double above = 1 + 2 * relative, below = -(2 * relative - 1);
-  // rounding of <q, m>, and the width of m where no spread is made of it
-  const double mean_error = relative * mean.length + (wide ? 0.0 : mean.half_length);
+  // rounding of <q, m>, and how far m may be off where no spread is made of it
+  const double mean_error = relative * mean.length + (wide ? 0.0 : mean.half_length) + keys.apart;
   const double centre_error = relative * centre.length;
   // each running sum passes `count` additions of at most |k| each: over the count, count u |k|
   const double prefix_rounding =
@@ -339,7 +370,13 @@ bool queries_by_passes(const UpwardRounding& up, const Head& head, const KernelM
   for (std::int64_t begin = 0; begin < head.queries(); begin += Block::size) {
     const std::int64_t end =
         std::min<std::int64_t>(begin + static_cast<std::int64_t>(Block::size), head.queries());
-    {
+    const double *squares = block.squares.data(), *dots = block.dot.data();
+    const std::uint8_t* may_be_on_grid = block.may_be_on_grid.data();
+    if (products && !wide) {
+      squares = products->squares.data() + begin;
+      dots = products->dots.data() + begin;
+      may_be_on_grid = products->may_be_on_grid.data() + begin;
+    } else {
       const NearestRounding nearest;
       const StoredRows rows = between(head.q, begin, end);
       const QueryVectors vectors{mean.middle.data(), wide ? mean.half.data() : nullptr,
@@ -354,23 +391,25 @@ bool queries_by_passes(const UpwardRounding& up, const Head& head, const KernelM
     for (std::int64_t i = begin; i < end; ++i) {
       const auto b = static_cast<std::size_t>(i - begin);
       RowScan& row = scan.rows[static_cast<std::size_t>(i)];
-      const double squares_hi = block.squares[b] * above;
-      const double squares_lo = -(-block.squares[b] * below);
+      const double squares_hi = squares[b] * above;
+      const double squares_lo = -(-squares[b] * below);
       const double norm_hi = std::sqrt(squares_hi);
       row.norm = Interval(root_below(squares_lo), norm_hi);
 
-      if (block.may_be_on_grid[b] != 0) {
+      if (may_be_on_grid[b] != 0) {
         operands.query_row(i, q.data());
         row.kernel_norm = kernel_norm.of(up, q, q);
+        block.least_root[b] = row.kernel_norm.lo();  // FP32 numbers already
+        block.most_root[b] = row.kernel_norm.hi();
       } else {  // kernel_norm.of(row.norm)
         const double high = (squares_hi + lost) * grown;
         const double low = std::max(0.0, -(lost - -(-squares_lo * shrunk)));
-        const Interval result(round_to(fp32, root_below(low)), round_to(fp32, std::sqrt(high)));
-        row.kernel_norm = high <= most_finite ? result : Interval(result.lo(), infinity);
+        block.least_root[b] = root_below(low);
+        block.most_root[b] = high <= most_finite ? std::sqrt(high) : infinity;
       }
       if (row.visible > 0 && !prefixes) {
         const double off = norm_hi * mean_error + (wide ? block.spread[b] * above : 0.0);
-        row.mean_score = scaled(factor_lo, factor_hi, block.dot[b], off);
+        row.mean_score = scaled(factor_lo, factor_hi, dots[b], off);
       }
       if (virtual_centre) {
         const double off = norm_hi * centre_error + block.centre_spread[b] * above;
@@ -385,6 +424,14 @@ bool queries_by_passes(const UpwardRounding& up, const Head& head, const KernelM
       row.operand_error =
           most_factor * (norm_hi * scan.key_difference + apart * scan.raw_centred_norm);
     }
+    const auto n_rows = static_cast<std::size_t>(end - begin);
+    round_to_fp32(block.least_root, n_rows);
+    round_to_fp32(block.most_root, n_rows);
+    for (std::size_t b = 0; b < n_rows; ++b) {
+      scan.rows[static_cast<std::size_t>(begin) + b].kernel_norm =
+          Interval(block.least_root[b], block.most_root[b]);
+    }
+    largest_queries(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), scan);
   }
   if (!prefixes) return true;
 

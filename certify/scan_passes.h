@@ -8,10 +8,15 @@
 
 namespace headroom {
 
-/// The mean of all multiplied keys, enclosed channel by channel; empty if it was not made.
+/// The mean of all multiplied keys: within `apart` of some point of the box `mean`, which is empty
+/// if it was not made.
 struct MultipliedKeys {
   std::vector<Interval> mean;
+  double apart = 0;
 };
+
+/// Raises scan's query_norm and kernel_query_norm to include rows [begin, end).
+void largest_queries(std::size_t begin, std::size_t end, HeadScan& scan);
 
 // Each returns false, and leaves the scan as it was, where the passes do not apply.
 
@@ -27,6 +32,7 @@ bool keys_by_passes(const UpwardRounding& up, const Head& head, const KernelMode
 
 /// Q: every row of scan.rows, whose `visible` is set. Norms and means in doubles with their error:
 /// enclosures are wider than those of a row by row scan by some 2^-45, relative to |q| and |q||k|.
+/// Makes their largest norms too.
 bool queries_by_passes(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                        const Operands& operands, const MultipliedKeys& keys, HeadScan& scan);
 

@@ -156,7 +156,7 @@ Operands::Operands(const UpwardRounding&, const Head& head, const KernelModel& k
       return;
     }
   }
-  if (examine_queries()) examine_keys();
+  if (!examine_together() && examine_queries()) examine_keys();
 }
 
 void Operands::reject(std::string where, bool certain) {
@@ -225,6 +225,64 @@ bool Operands::examine_queries() {
   return true;
 }
 
+/// Makes key_squares_: false if a key is not finite, or its square might not be.
+bool Operands::square_keys(std::int64_t n) {
+  if (!key_reading_ || key_reading_->fold.on || channels() == 0) return false;
+  KeySquares pass{std::vector<float>(static_cast<std::size_t>(n)),
+                  std::vector<double>(static_cast<std::size_t>(padded_channels(channels())))};
+  const NearestRounding nearest;
+  pass_kernels(best_instruction_set(), key_reading_->words)
+      .sums(stored_rows(head_->k, n), pass.squares.data(), pass.by_channel.data());
+  for (const float square : pass.squares) {
+    if (!std::isfinite(square)) return false;
+  }
+  key_squares_ = std::move(pass);
+  return true;
+}
+
+/// K, then Q with the keys' mean, each read once for what is made of it: true if all of both that
+/// has to be is certainly finite.
+bool Operands::examine_together() {
+  const Visibility& visible = head_->visibility;
+  if (kernel_->centring.keys != Centring::none || visible.kind != MaskKind::none ||
+      visible.length <= 0 || visible.length > keys() || queries() == 0 || channels() == 0) {
+    return false;
+  }
+  query_reading_ = reading(head_->q, fold_query_, stored_query_factor_);
+  key_reading_ = reading(head_->k, fold_key_, stored_key_factor_);
+  const std::int64_t n = visible.length;
+  const std::int64_t examined = kernel_->tiles.padding == Padding::zero_keys ? keys() : n;
+  if (!query_reading_ || query_reading_->fold.on || !square_keys(n) ||
+      !examine_by_pass(head_->k, n, examined, key_reading_)) {
+    key_squares_.reset();
+    return false;
+  }
+  const auto rows = static_cast<std::size_t>(queries());
+  const WordFormat words = query_reading_->words;
+  std::vector<double> mean;
+  const NearestRounding nearest;
+  for (std::int64_t c = 0; c < channels(); ++c) {
+    const auto at = static_cast<std::size_t>(position_of(key_reading_->words, c));
+    mean.push_back(key_squares_->by_channel[at] / static_cast<double>(n));
+  }
+  QueryProducts products{arranged_doubles(words, mean), std::vector<double>(rows),
+                         std::vector<double>(rows), std::vector<std::uint8_t>(rows)};
+  pass_kernels(best_instruction_set(), words)
+      .queries(stored_rows(head_->q, queries()), {},
+               {products.mean.data(), nullptr, nullptr, nullptr, 1},
+               {products.squares.data(), products.dots.data(), nullptr, nullptr, nullptr, nullptr,
+                products.may_be_on_grid.data()});
+  // NaN and infinity have no square below 2^256, as words of any format are read
+  for (const double square : products.squares) {
+    if (!(square < 0x1p255)) {
+      key_squares_.reset();
+      return false;
+    }
+  }
+  query_products_ = std::move(products);
+  return true;
+}
+
 void Operands::examine_keys() {
   const KeyCentring& centring = kernel_->centring;
   const std::int64_t n = std::clamp<std::int64_t>(head_->visibility.length, 0, keys());
@@ -235,7 +293,8 @@ void Operands::examine_keys() {
   bool done = false;
   key_reading_ = reading(head_->k, fold_key_, stored_key_factor_);
   if (centring.keys == Centring::none || n == 0) {
-    done = examine_by_pass(head_->k, 0, examined, key_reading_);
+    const bool squared = centring.keys == Centring::none && n > 0 && square_keys(n);
+    done = examine_by_pass(head_->k, squared ? n : 0, examined, key_reading_);
   } else if (key_reading_) {
     const auto key = [&](std::int64_t j, std::int64_t c) {
       const double k = decode(head_->k.format(), head_->k.code(j, c));

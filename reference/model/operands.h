@@ -91,6 +91,20 @@ class Operands {
   };
   const std::optional<PassReading>& query_reading() const { return query_reading_; }
   const std::optional<PassReading>& key_reading() const { return key_reading_; }
+  /// Of keys [0, visibility.length) that are neither folded nor centred, where a pass reads them:
+  /// what PassKernels::sums gives, every element of `squares` finite.
+  struct KeySquares {
+    std::vector<float> squares;
+    std::vector<double> by_channel;
+  };
+  const std::optional<KeySquares>& key_squares() const { return key_squares_; }
+  /// Of Q, if it is not folded, there are key_squares and every row sees all of them: what
+  /// PassKernels::queries gives with `mean` (arranged), about the mean of the keys.
+  struct QueryProducts {
+    std::vector<double> mean, squares, dots;
+    std::vector<std::uint8_t> may_be_on_grid;
+  };
+  const std::optional<QueryProducts>& query_products() const { return query_products_; }
   /// Exact factors folded into Q and K.
   const Interval& query_factor() const { return query_factor_; }
   const Interval& key_factor() const { return key_factor_; }
@@ -102,6 +116,8 @@ class Operands {
  private:
   void reject(std::string where, bool certain = true);
   bool examine_queries();
+  bool examine_together();
+  bool square_keys(std::int64_t n);
   void examine_keys();
   std::optional<PassReading> reading(const Matrix& matrix, bool folds, double constant) const;
   bool examine_by_pass(const Matrix& matrix, std::int64_t begin, std::int64_t end,
@@ -117,6 +133,8 @@ class Operands {
   bool fold_query_ = false, fold_key_ = false;
   std::vector<Interval> stored_mean_;
   std::optional<PassReading> query_reading_, key_reading_;
+  std::optional<KeySquares> key_squares_;
+  std::optional<QueryProducts> query_products_;
 };
 
 }  // namespace headroom

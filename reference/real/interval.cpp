@@ -21,9 +21,21 @@ double directed(MpfrFunction f, double x, mpfr_rnd_t direction) {
   return mpfr_get_d(value, direction);
 }
 
+// Both directions at once: an inexact result lies strictly between the rounded down one and the
+// next number of 53 bits.
+Interval at_a_point(MpfrFunction f, double x) {
+  MPFR_DECL_INIT(value, double_precision);
+  mpfr_set_d(value, x, MPFR_RNDN);  // exact
+  const int inexact = f(value, value, MPFR_RNDD);
+  const double lo = mpfr_get_d(value, MPFR_RNDD);
+  if (inexact != 0) mpfr_nextabove(value);
+  return {lo, mpfr_get_d(value, MPFR_RNDU)};
+}
+
 // Image of an interval under an increasing function.
 Interval increasing(MpfrFunction f, const Interval& x) {
   const NearestRounding scope;  // MPFR reads and makes doubles: no FTZ, no DAZ
+  if (x.is_point() && x.is_finite()) return at_a_point(f, x.lo());
   return {directed(f, x.lo(), MPFR_RNDD), directed(f, x.hi(), MPFR_RNDU)};
 }
 
@@ -32,6 +44,7 @@ Interval logarithm(MpfrFunction f, const Interval& x) {
   assert(x.hi() > 0);
   if (!(x.hi() > 0)) return Interval::entire();
   const NearestRounding scope;
+  if (x.is_point() && x.is_finite()) return at_a_point(f, x.lo());
   const double lo =
       x.lo() > 0 ? directed(f, x.lo(), MPFR_RNDD) : -std::numeric_limits<double>::infinity();
   return {lo, directed(f, x.hi(), MPFR_RNDU)};

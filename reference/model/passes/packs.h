@@ -14,8 +14,13 @@
 #include <cstring>
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__AVX512BW__)
-#define HEADROOM_PACK_FLAGS packs_for_avx512
 #define HEADROOM_PACK_AVX512 1
+#if defined(__AVX512BF16__)
+#define HEADROOM_PACK_FLAGS packs_for_avx512_bf16
+#define HEADROOM_PACK_BF16_PRODUCTS 1
+#else
+#define HEADROOM_PACK_FLAGS packs_for_avx512
+#endif
 #elif defined(__AVX2__) && defined(__FMA__)
 #define HEADROOM_PACK_FLAGS packs_for_avx2
 #define HEADROOM_PACK_AVX2 1
@@ -156,6 +161,71 @@ HEADROOM_PACK_INLINE float sum(Floats a) {
   for (int i = 0; i < 4; ++i) part[i] = (x[4 * i] + x[4 * i + 2]) + (x[4 * i + 1] + x[4 * i + 3]);
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
+
+#if defined(HEADROOM_PACK_BF16_PRODUCTS)
+/// sum + a b, two BF16 products a lane. Rounds to nearest twice at most; operands, products and
+/// sums below 2^-126 may be taken as 0, whatever the current mode.
+HEADROOM_PACK_INLINE Floats with_products(Floats sum, Bits a, Bits b) {
+  return reinterpret_cast<Floats>(_mm512_dpbf16_ps(
+      reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
+}
+#endif
+
+/// out[i] = sum(rows[i]), 8 rows of 8.
+HEADROOM_PACK_INLINE void sum_rows(const EightDoubles* rows, double* out) {
+  // a transposition with an addition in every step
+  EightDoubles pairs[4], fours[2];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const EightDoubles x = rows[2 * i], y = rows[2 * i + 1];
+    pairs[i] = __builtin_shufflevector(x, y, 0, 8, 2, 10, 4, 12, 6, 14) +
+               __builtin_shufflevector(x, y, 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const EightDoubles x = pairs[2 * i], y = pairs[2 * i + 1];
+    fours[i] = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13) +
+               __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  const EightDoubles all = __builtin_shufflevector(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+                           __builtin_shufflevector(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
+  std::memcpy(out, &all, sizeof all);
+}
+
+/// Chunks of BF16 words as four packs of doubles: pack p holds channels 4 j + 3 - p of lanes j.
+/// Here they are put in the order in which Bf16Words has their channels, and taken from it.
+HEADROOM_PACK_INLINE void gather(const EightDoubles (&x)[4], Doubles& a, Doubles& b) {
+  a = {__builtin_shufflevector(x[3], x[1], 0, 8, 1, 9, 2, 10, 3, 11),
+       __builtin_shufflevector(x[3], x[1], 4, 12, 5, 13, 6, 14, 7, 15)};
+  b = {__builtin_shufflevector(x[2], x[0], 0, 8, 1, 9, 2, 10, 3, 11),
+       __builtin_shufflevector(x[2], x[0], 4, 12, 5, 13, 6, 14, 7, 15)};
+}
+HEADROOM_PACK_INLINE void scatter(const Doubles& a, const Doubles& b, EightDoubles (&x)[4]) {
+  x[3] = __builtin_shufflevector(a.low, a.high, 0, 2, 4, 6, 8, 10, 12, 14);
+  x[1] = __builtin_shufflevector(a.low, a.high, 1, 3, 5, 7, 9, 11, 13, 15);
+  x[2] = __builtin_shufflevector(b.low, b.high, 0, 2, 4, 6, 8, 10, 12, 14);
+  x[0] = __builtin_shufflevector(b.low, b.high, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+#if defined(HEADROOM_PACK_AVX512)
+/// By shifts, which cost less than conversions: sign, exponent and significand where a double has
+/// them, so that a finite x, subnormal or not, is read as x / bf16_unit, exactly.
+inline constexpr double bf16_unit = 0x1p896;
+HEADROOM_PACK_INLINE void load_bf16(const std::byte* p, EightDoubles (&x)[4]) {
+  using Longs = std::int64_t __attribute__((vector_size(64)));
+  const Longs words = load_pack<Longs>(p);
+  const Longs mask = Longs{} + static_cast<std::int64_t>(0x8fffe00000000000ULL);
+  x[0] = reinterpret_cast<EightDoubles>((words >> 3) & mask);
+  x[1] = reinterpret_cast<EightDoubles>(((words << 16) >> 3) & mask);
+  x[2] = reinterpret_cast<EightDoubles>(((words << 32) >> 3) & mask);
+  x[3] = reinterpret_cast<EightDoubles>(((words << 48) >> 3) & mask);
+}
+#else
+inline constexpr double bf16_unit = 1;
+HEADROOM_PACK_INLINE void load_bf16(const std::byte* p, EightDoubles (&x)[4]) {
+  const Bits words = load_pack<Bits>(p);
+  scatter(widen(floats(words << 16)), widen(floats(words & 0xffff0000U)), x);
+}
+#endif
 
 // 32 stored words as two packs. Which channel stands where depends on the format (`channel_at`):
 // BF16 is split into even and odd channels, which costs a shift and a mask.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "reference/model/passes/packs.h"
@@ -12,6 +13,59 @@
 
 namespace headroom {
 inline namespace HEADROOM_PACK_FLAGS {
+
+/// One chunk of a row towards its sums of squares and of products with a centre. `parts`: 0 without
+/// centre, 2 if the centre's `has_rest`, else 1.
+template <class Words>
+struct NormStep {
+  struct Centre {
+    Floats a, b;
+    Centre() = default;
+    explicit Centre(const float* at) : a(load(at)), b(load(at + pack_size)) {}
+    bool has_rest() const { return false; }
+  };
+  Floats squares{}, other_squares{}, dots{}, other_dots{};
+
+  template <int parts>
+  HEADROOM_PACK_INLINE void take(const std::byte* chunk, const Centre* around) {
+    Floats a, b;
+    Words::load(chunk, a, b);
+    squares = fused(a, a, squares);
+    other_squares = fused(b, b, other_squares);
+    if constexpr (parts > 0) {
+      dots = fused(a, around->a, dots);
+      other_dots = fused(b, around->b, other_dots);
+    }
+  }
+};
+
+#if defined(HEADROOM_PACK_BF16_PRODUCTS)
+template <>
+struct NormStep<Bf16Words> {
+  /// Pairs of BF16 words like the stored ones: the elements to nearest, and what that leaves.
+  struct Centre {
+    Bits first, rest;
+    Centre() = default;
+    explicit Centre(const float* at) {
+      const Floats even = load(at), odd = load(at + pack_size);
+      const Floats a = to_bf16(even), b = to_bf16(odd);
+      first = together(a, b);
+      rest = together(to_bf16(even - a), to_bf16(odd - b));
+    }
+    bool has_rest() const { return any(rest); }
+    static Bits together(Floats even, Floats odd) { return (bits(even) >> 16) | bits(odd); }
+  };
+  Floats squares{}, other_squares{}, dots{}, other_dots{};
+
+  template <int parts>
+  HEADROOM_PACK_INLINE void take(const std::byte* chunk, const Centre* around) {
+    const Bits x = load_pack<Bits>(chunk);
+    squares = with_products(squares, x, x);
+    if constexpr (parts > 0) dots = with_products(dots, x, around->first);
+    if constexpr (parts > 1) other_dots = with_products(other_dots, x, around->rest);
+  }
+};
+#endif
 
 template <class Words>
 struct PassLoops {
@@ -120,71 +174,136 @@ struct PassLoops {
 
   // --- norms ---------------------------------------------------------------------------------
 
-  /// `known` chunks exactly, or any number if 0.
-  template <int known, bool with_centre>
-  static void norms_of(const StoredRows& rows, const float* centre, float* raw, float* centred) {
+  using Step = NormStep<Words>;
+  using Centre = typename Step::Centre;
+
+  /// Sums over a row: of squares, and of products with a centre. `known` chunks exactly, or any
+  /// number if 0; `parts` as NormStep has it.
+  template <int known, int parts>
+  static HEADROOM_PACK_INLINE Step row_sums(const std::byte* row, std::int64_t d,
+                                            const Centre* around) {
+    Step sums;
+    const std::int64_t n = d / chunk;
+    if constexpr (known > 0) {
+#pragma GCC unroll 8
+      for (int c = 0; c < known; ++c) {
+        __builtin_prefetch(row + c * chunk_bytes + ahead);
+        sums.template take<parts>(row + c * chunk_bytes, around + c);
+      }
+    } else {
+      for (std::int64_t c = 0; c < n; ++c) {
+        __builtin_prefetch(row + c * chunk_bytes + ahead);
+        sums.template take<parts>(row + c * chunk_bytes, around + c);
+      }
+      if (n * chunk < d) {
+        std::byte buffer[chunk_bytes] = {};
+        std::memcpy(buffer, row + n * chunk_bytes,
+                    static_cast<std::size_t>((d - n * chunk) * Words::bytes));
+        sums.template take<parts>(buffer, around + n);
+      }
+    }
+    return sums;
+  }
+
+  template <int known, int parts>
+  static void norms_of(const StoredRows& rows, const Centre* centre, float centre_square,
+                       float* raw, float* centred) {
     const std::int64_t d = rows.channels;
-    const std::int64_t n = known > 0 ? known : chunks(d);
-    Pair around[known > 0 ? known : 1];
-    if constexpr (known > 0 && with_centre) {
-      for (int c = 0; c < known; ++c)
-        around[c] = {load(centre + c * chunk), load(centre + c * chunk + pack_size)};
+    Centre around[known > 0 && parts > 0 ? known : 1];
+    if constexpr (known > 0 && parts > 0) {
+      for (int c = 0; c < known; ++c) around[c] = centre[c];
+      centre = around;
     }
     for (std::int64_t begin = 0; begin < rows.rows; begin += pack_size) {
       const std::int64_t count = std::min<std::int64_t>(pack_size, rows.rows - begin);
-      Floats squares[pack_size], from_centre[pack_size];
-      for (std::int64_t i = 0; i < pack_size; ++i) {
-        Floats s{}, t{}, u{}, v{};
-        if (i < count) {
-          const std::byte* row = rows.data + (begin + i) * rows.stride;
-          const auto take = [&](std::int64_t c, const Pair& x) __attribute__((always_inline)) {
-            s = fused(x.a, x.a, s);
-            t = fused(x.b, x.b, t);
-            if constexpr (with_centre) {
-              const Pair at =
-                  known > 0 ? around[known > 0 ? c : 0]
-                            : Pair{load(centre + c * chunk), load(centre + c * chunk + pack_size)};
-              const Floats p = x.a - at.a, q = x.b - at.b;
-              u = fused(p, p, u);
-              v = fused(q, q, v);
-            }
-          };
-          if constexpr (known > 0) {
-#pragma GCC unroll 8
-            for (int c = 0; c < known; ++c) {
-              __builtin_prefetch(row + c * chunk_bytes + ahead);
-              take(c, load_chunk(row + c * chunk_bytes));
-            }
-          } else {
-            for (std::int64_t c = 0; c < n; ++c) take(c, load_at(row, c, d));
-          }
-        }
-        squares[i] = s + t;
-        if constexpr (with_centre) from_centre[i] = u + v;
+      Floats squares[pack_size], dots[pack_size];
+      for (std::int64_t i = count; i < pack_size; ++i) squares[i] = dots[i] = Floats{};
+      const std::byte* row = rows.data + begin * rows.stride;
+      for (std::int64_t i = 0; i < count; ++i, row += rows.stride) {
+        const Step sums = row_sums<known, parts>(row, d, centre);
+        squares[i] = sums.squares + sums.other_squares;
+        if constexpr (parts > 0) dots[i] = sums.dots + sums.other_dots;
       }
-      store_sums(squares, raw + begin, count);
-      if constexpr (with_centre) store_sums(from_centre, centred + begin, count);
+      float raws[pack_size], around_centre[pack_size];
+      sum_rows(squares, raws);
+      store_some(raws, raw + begin, count);
+      if constexpr (parts > 0) {
+        sum_rows(dots, around_centre);
+        const Floats p = load(around_centre);
+        store(around_centre, (load(raws) - (p + p)) + all(centre_square));
+        store_some(around_centre, centred + begin, count);
+      }
     }
   }
   static HEADROOM_PACK_INLINE void store_sums(const Floats* rows, float* out, std::int64_t count) {
-    if (count == pack_size) return sum_rows(rows, out);
     float sums[pack_size];
     sum_rows(rows, sums);
-    std::memcpy(out, sums, static_cast<std::size_t>(count) * sizeof(float));
+    store_some(sums, out, count);
   }
-
-  static void norms(const StoredRows& rows, const float* centre, float* raw, float* centred) {
-    const bool both = centre != nullptr;
+  static HEADROOM_PACK_INLINE void store_some(const float* from, float* to, std::int64_t count) {
+    if (count == pack_size) return store(to, load(from));
+    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+  }
+  template <int parts>
+  static void norms_by_channels(const StoredRows& rows, const Centre* centre, float centre_square,
+                                float* raw, float* centred) {
     switch (rows.channels) {
       case 64:
-        return both ? norms_of<2, true>(rows, centre, raw, centred)
-                    : norms_of<2, false>(rows, centre, raw, centred);
+        return norms_of<64 / chunk, parts>(rows, centre, centre_square, raw, centred);
       case 128:
-        return both ? norms_of<4, true>(rows, centre, raw, centred)
-                    : norms_of<4, false>(rows, centre, raw, centred);
+        return norms_of<128 / chunk, parts>(rows, centre, centre_square, raw, centred);
       default:
-        return both ? norms_of<0, true>(rows, centre, raw, centred)
-                    : norms_of<0, false>(rows, centre, raw, centred);
+        return norms_of<0, parts>(rows, centre, centre_square, raw, centred);
+    }
+  }
+  static void norms(const StoredRows& rows, const float* centre, float* raw, float* centred) {
+    if (centre == nullptr) return norms_by_channels<0>(rows, nullptr, 0, raw, nullptr);
+    const std::int64_t n = chunks(rows.channels);
+    std::vector<Centre> around;
+    double square = 0;
+    for (std::int64_t c = 0; c < n; ++c) around.emplace_back(centre + c * chunk);
+    for (std::int64_t at = 0; at < n * chunk; ++at) {
+      square += static_cast<double>(centre[at]) * static_cast<double>(centre[at]);
+    }
+    const auto centre_square = static_cast<float>(square);
+    bool rest = false;
+    for (const Centre& part : around) rest = rest || part.has_rest();
+    rest ? norms_by_channels<2>(rows, around.data(), centre_square, raw, centred)
+         : norms_by_channels<1>(rows, around.data(), centre_square, raw, centred);
+  }
+
+  // --- norms and columns ---------------------------------------------------------------------
+
+  static constexpr bool in_bf16 = std::is_same_v<Words, Bf16Words>;
+
+  static void sums(const StoredRows& rows, float* raw, double* by_channel) {
+    const std::int64_t d = rows.channels, n = chunks(d);
+    for (std::int64_t begin = 0; begin < rows.rows; begin += column_block) {
+      const std::int64_t count = std::min(column_block, rows.rows - begin);
+      const StoredRows block{rows.data + begin * rows.stride, rows.stride, count, d};
+      norms(block, nullptr, raw + begin, nullptr);
+      for (std::int64_t c = 0; c < n; ++c) {  // read again, from a near cache
+        const std::byte* at = block.data + c * chunk_bytes;
+        const bool whole = c * chunk + chunk <= d;
+        Doubles a{}, b{};
+        if constexpr (in_bf16) {
+          EightDoubles sum[4] = {}, x[4];
+          for (std::int64_t i = 0; i < count && whole; ++i, at += rows.stride) {
+            load_bf16(at, x);
+            for (int p = 0; p < 4; ++p) sum[p] += x[p];
+          }
+          gather(sum, a, b);
+          a = a * all(bf16_unit);
+          b = b * all(bf16_unit);
+        }
+        for (std::int64_t i = 0; i < count && !(in_bf16 && whole); ++i, at += rows.stride) {
+          const Pair x = whole ? load_chunk(at) : load_some(at, d - c * chunk);
+          a = a + widen(x.a);
+          b = b + widen(x.b);
+        }
+        add_to(by_channel + c * chunk, a);
+        add_to(by_channel + c * chunk + pack_size, b);
+      }
     }
   }
 
@@ -381,6 +500,52 @@ struct PassLoops {
       out.may_be_on_grid[i] = may_be_on_grid(first, total);
     }
   }
+  /// Squares and means of BF16 rows that are not folded, of whole chunks; the same sums whether or
+  /// not products are fused, since squares are exact.
+  static void bf16_queries(const StoredRows& rows, const double* mean, const QuerySums& out) {
+    // x 2^-896 times x 2^127: squares stay far from underflow
+    constexpr double root = bf16_unit == 1 ? 1 : 0x1p1023;
+    constexpr double scale = bf16_unit == 1 ? 1 : 0x1p769;
+    const std::int64_t n = rows.channels / chunk;
+    std::vector<double> scaled_mean(static_cast<std::size_t>(n * chunk));
+    for (std::int64_t c = 0; c < n; ++c) {
+      EightDoubles m[4];
+      const double* from = mean + c * chunk;
+      scatter(headroom::load(from) * all(bf16_unit),
+              headroom::load(from + pack_size) * all(bf16_unit), m);
+      std::memcpy(&scaled_mean[static_cast<std::size_t>(c * chunk)], m, sizeof m);
+    }
+    for (std::int64_t begin = 0; begin < rows.rows; begin += 8) {
+      const std::int64_t count = std::min<std::int64_t>(8, rows.rows - begin);
+      EightDoubles squares[8], dots[8];
+      double square_sums[8], dot_sums[8];
+      for (std::int64_t i = count; i < 8; ++i) squares[i] = dots[i] = EightDoubles{};
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::byte* row = rows.data + (begin + i) * rows.stride;
+        EightDoubles s[4] = {}, t[4] = {}, x[4];
+        for (std::int64_t c = 0; c < n; ++c) {
+          __builtin_prefetch(row + c * chunk_bytes + ahead);
+          load_bf16(row + c * chunk_bytes, x);
+          const double* m = &scaled_mean[static_cast<std::size_t>(c * chunk)];
+          for (int p = 0; p < 4; ++p) {
+            s[p] += x[p] * (x[p] * root);
+            t[p] += x[p] * load_pack<EightDoubles>(m + 8 * p);
+          }
+        }
+        squares[i] = (s[0] + s[1]) + (s[2] + s[3]);
+        dots[i] = (t[0] + t[1]) + (t[2] + t[3]);
+      }
+      sum_rows(squares, square_sums);
+      sum_rows(dots, dot_sums);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double total = square_sums[i] * scale;
+        out.squares[begin + i] = total;
+        out.mean_dot[begin + i] = dot_sums[i];
+        out.may_be_on_grid[begin + i] =
+            may_be_on_grid(load_chunk(rows.data + (begin + i) * rows.stride), total);
+      }
+    }
+  }
   template <bool fold, bool spread>
   static void queries_by_centre(const StoredRows& rows, float constant, const QueryVectors& vectors,
                                 const QuerySums& out) {
@@ -390,6 +555,11 @@ struct PassLoops {
   static void queries(const StoredRows& rows, Folding fold, const QueryVectors& vectors,
                       const QuerySums& out) {
     const bool spread = vectors.mean_half != nullptr;
+    if constexpr (in_bf16) {
+      if (!fold.on && !spread && vectors.centre == nullptr && rows.channels % chunk == 0) {
+        return bf16_queries(rows, vectors.mean, out);
+      }
+    }
     if (fold.on) {
       spread ? queries_by_centre<true, true>(rows, fold.constant, vectors, out)
              : queries_by_centre<true, false>(rows, fold.constant, vectors, out);
@@ -440,7 +610,7 @@ struct PassLoops {
     }
   }
 
-  static constexpr PassKernels kernels{extremes, norms, columns, centred, queries, prefixes};
+  static constexpr PassKernels kernels{extremes, norms, sums, columns, centred, queries, prefixes};
 };
 
 inline constexpr PassKernels all_pass_kernels[] = {

@@ -10,6 +10,7 @@ namespace headroom {
 extern const PassKernels* const passes_portable;
 extern const PassKernels* const passes_avx2;
 extern const PassKernels* const passes_avx512;
+extern const PassKernels* const passes_avx512_bf16;
 
 namespace {
 
@@ -40,7 +41,9 @@ StoredRows stored_rows(const Matrix& matrix, std::int64_t rows) {
   return {matrix.row_bytes(0), matrix.row_stride_bytes(), rows, matrix.columns()};
 }
 
-std::int64_t padded_channels(std::int64_t channels) { return (channels + chunk - 1) / chunk * chunk; }
+std::int64_t padded_channels(std::int64_t channels) {
+  return (channels + chunk - 1) / chunk * chunk;
+}
 
 std::int64_t position_of(WordFormat format, std::int64_t channel) {
   if (format != WordFormat::bf16) return channel;
@@ -61,17 +64,36 @@ double column_error(std::int64_t rows) {
   return 1.02 * additions * 0x1p-53;
 }
 
+double column_sum_error(std::int64_t rows) {
+  // as above; 2^40 rows are 2^-21
+  const double additions = 66 + std::ceil(static_cast<double>(rows) / 64);
+  return 1.02 * additions * 0x1p-53;
+}
+
 std::int64_t lane_roundings(std::int64_t channels) {
   // product, one addition a chunk and pack, the two packs' sums, four levels over the lanes
   return 1 + 2 * ((channels + chunk - 1) / chunk) + 1 + 4;
 }
 
-const PassKernels& pass_kernels(InstructionSet set, WordFormat format) {
+double centred_error(std::int64_t channels) {
+  // The three sums, and four roundings more: of |a|^2 to FP32, and in adding them up. The centre's
+  // own error moves 2 <x, a> by at most 2^-15 |x| |a|, a rest below 2^-126 taken as 0 by less.
+  return 0x1.8p-16 + 1.02 * static_cast<double>(lane_roundings(channels) + 4) * 0x1p-24;
+}
+
+double sums_floor(std::int64_t channels) { return static_cast<double>(channels) * 0x1p-124; }
+
+bool has_bf16_products() {
+  __builtin_cpu_init();
+  return processor_has(InstructionSet::avx512) && __builtin_cpu_supports("avx512bf16");
+}
+
+const PassKernels& pass_kernels(InstructionSet set, WordFormat format, bool bf16_products) {
   assert(processor_has(set));
   const auto at = static_cast<std::size_t>(format);
   switch (set) {
     case InstructionSet::avx512:
-      return passes_avx512[at];
+      return bf16_products && has_bf16_products() ? passes_avx512_bf16[at] : passes_avx512[at];
     case InstructionSet::avx2:
       return passes_avx2[at];
     case InstructionSet::portable:

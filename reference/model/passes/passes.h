@@ -102,16 +102,32 @@ struct QuerySums {
 /// product's included).
 std::int64_t lane_roundings(std::int64_t channels);
 
+/// Errors of PassKernels::norms. The centre may be taken to 2^-16 of each element.
+double centred_error(std::int64_t channels);
+/// What operands, products and sums below 2^-126 that are taken as 0 amount to, 4 d 2^-126.
+double sums_floor(std::int64_t channels);
+
+/// Roundings that a term of PassKernels::sums passes, as a relative error: gamma of
+/// 66 + ceil(n / 64) additions.
+double column_sum_error(std::int64_t rows);
+
 struct PassKernels {
   Extremes (*extremes)(const StoredRows&);
-  /// Per row sum x^2, and sum RN(x - centre)^2 (arranged; null: neither). S^ of exact sum S:
-  /// |S^ - S| <= ((1 + u)^m - 1) S + d 2^-149, u = 2^-24, m = lane_roundings(d); for the centred
-  /// sum two more roundings. Not finite if a sum overflows.
+  /// Per row R = sum x^2, and C = |x - a|^2 as R - 2 <x, a> + |a|^2, a the centre (arranged;
+  /// null: R alone). R^ and C^ of the exact R and C, u = 2^-24, m = lane_roundings(d):
+  ///   |R^ - R| <= ((1 + u)^m - 1) R + sums_floor(d),
+  ///   |C^ - C| <= centred_error(d) (|x| + |a|)^2 + sums_floor(d);
+  /// C^ may be below 0. Not finite if a sum overflows.
   void (*norms)(const StoredRows&, const float* centre, float* raw, float* centred);
+  /// For rows that are not folded: of each row R^ as above, and sums by channel (arranged), which
+  /// are added to. Each is within column_sum_error(n) of sum |x| of the exact one. Unspecified
+  /// unless every R^ is finite.
+  void (*sums)(const StoredRows&, float* raw, double* by_channel);
   /// Adds to `into`.
   void (*columns)(const StoredRows&, Folding, ColumnSums& into);
   void (*centred)(const StoredRows&, Folding, const CentredKeys&);
   /// All sums with relative error at most gamma of lane_roundings(d) at u = 2^-53, of sum |terms|.
+  /// Of a row with NaN or infinity `squares` is NaN or at least 2^256, the rest unspecified.
   void (*queries)(const StoredRows&, Folding, const QueryVectors&, const QuerySums&);
   /// dot[i] = <q~_i, sum of the folded keys [0, ends[i])>; ends do not decrease. The running sums
   /// pass ends[i] additions.
@@ -119,7 +135,9 @@ struct PassKernels {
                    const std::int64_t* ends, double* dot);
 };
 
-/// Requires processor_has(set).
-const PassKernels& pass_kernels(InstructionSet set, WordFormat format);
+/// Does this processor multiply pairs of BF16 numbers? avx512 uses it then.
+bool has_bf16_products();
+/// Requires processor_has(set). Without `bf16_products` as on a processor that has none.
+const PassKernels& pass_kernels(InstructionSet set, WordFormat format, bool bf16_products = true);
 
 }  // namespace headroom

@@ -122,6 +122,25 @@ Stored make(const Format& format, std::int64_t rows, std::int64_t channels, Kind
   return s;
 }
 
+/// Every table of passes that this processor runs.
+struct Variant {
+  InstructionSet set;
+  bool bf16_products;
+  const PassKernels& kernels(WordFormat words) const {
+    return pass_kernels(set, words, bf16_products);
+  }
+  std::string text() const { return std::string(name(set)) + (bf16_products ? "+bf16" : ""); }
+};
+std::vector<Variant> variants() {
+  std::vector<Variant> all;
+  for (const InstructionSet set :
+       {InstructionSet::portable, InstructionSet::avx2, InstructionSet::avx512}) {
+    if (processor_has(set)) all.push_back({set, false});
+  }
+  if (has_bf16_products()) all.push_back({InstructionSet::avx512, true});
+  return all;
+}
+
 std::vector<InstructionSet> sets() {
   std::vector<InstructionSet> all;
   for (const InstructionSet set :
@@ -143,12 +162,12 @@ void for_all(const Body& body) {
     for (const Kind kind : kinds) {
       for (const auto& shape : shapes) {
         const Stored s = make(*format, shape[0], shape[1], kind, engine);
-        for (const InstructionSet set : sets()) {
+        for (const Variant& variant : variants()) {
           SCOPED_TRACE(testing::Message()
                        << format->name << " kind " << static_cast<int>(kind) << " " << shape[0]
-                       << " x " << shape[1] << " " << name(set));
+                       << " x " << shape[1] << " " << variant.text());
           const NearestRounding nearest;
-          body(s, pass_kernels(set, s.words), engine);
+          body(s, variant.kernels(s.words), engine);
         }
       }
     }
@@ -194,6 +213,15 @@ TEST(Passes, NanAndInfinityAreSeenEverywhere) {
       ColumnSums sums;
       const auto width = static_cast<std::size_t>(padded_channels(s.channels));
       sums.sum.assign(width, 0.0);
+      kernels.sums(s.view(), raw.data(), sums.sum.data());
+      EXPECT_FALSE(std::isfinite(raw[static_cast<std::size_t>(i)]));
+      std::vector<double> squares(raw.size()), dots(raw.size());
+      std::vector<std::uint8_t> grid(raw.size());
+      kernels.queries(
+          s.view(), {}, {sums.sum.data(), nullptr, nullptr, nullptr, 1},
+          {squares.data(), dots.data(), nullptr, nullptr, nullptr, nullptr, grid.data()});
+      EXPECT_FALSE(squares[static_cast<std::size_t>(i)] < 0x1p256);
+      sums.sum.assign(width, 0.0);
       sums.magnitude.assign(width, 0.0);
       sums.least.assign(width, 0.0F);
       sums.most.assign(width, 0.0F);
@@ -215,7 +243,9 @@ TEST(Passes, SumsOfSquaresLieWithinTheirError) {
     kernels.norms(s.view(), arranged.data(), raw.data(), centred.data());
     kernels.norms(s.view(), nullptr, alone.data(), nullptr);
     const std::int64_t m = lane_roundings(s.channels);
-    const double absolute = static_cast<double>(s.channels) * 0x1p-149;
+    const double absolute = sums_floor(s.channels);
+    Exact centre_squares;
+    for (const double c : centre) centre_squares.add_square_of_difference(c, 0);
     for (std::int64_t i = 0; i < s.rows; ++i) {
       const auto at = static_cast<std::size_t>(i);
       Exact squares, around;
@@ -230,15 +260,17 @@ TEST(Passes, SumsOfSquaresLieWithinTheirError) {
         EXPECT_GT(squares.to_double(), 0x1p127);
       }
       if (std::isfinite(centred[at])) {
-        EXPECT_TRUE(around.near(centred[at], gamma(m + 2, 24), around.to_double(), absolute));
+        const double both = std::sqrt(squares.to_double()) + std::sqrt(centre_squares.to_double());
+        EXPECT_TRUE(around.near(centred[at], centred_error(s.channels), both * both, absolute));
       } else {
-        EXPECT_GT(around.to_double(), 0x1p127);
+        EXPECT_GT(squares.to_double() + centre_squares.to_double(), 0x1p125);
       }
     }
   });
 }
 
-// Squares of 16-bit operands are exact in FP32, so every set makes the same additions.
+// Squares of 16-bit operands are exact in FP32, so every set makes the same additions; products of
+// pairs are added in another order.
 TEST(Passes, EverySetGivesTheSameRawSumsOf16BitRows) {
   std::mt19937_64 engine(2);
   for (const Format* format : {&bf16, &fp16}) {
@@ -248,7 +280,7 @@ TEST(Passes, EverySetGivesTheSameRawSumsOf16BitRows) {
       std::vector<float> first;
       for (const InstructionSet set : sets()) {
         std::vector<float> raw(static_cast<std::size_t>(s.rows));
-        pass_kernels(set, s.words).norms(s.view(), nullptr, raw.data(), nullptr);
+        pass_kernels(set, s.words, false).norms(s.view(), nullptr, raw.data(), nullptr);
         if (first.empty()) first = raw;
         EXPECT_EQ(raw, first) << name(set);
       }
@@ -306,6 +338,27 @@ TEST(Passes, ColumnsSumFoldedKeys) {
         EXPECT_EQ(sums.least[at], least);
         EXPECT_EQ(sums.most[at], most);
       }
+    }
+  });
+}
+
+TEST(Passes, SumsByChannelComeWithTheNorms) {
+  for_all([](const Stored& s, const PassKernels& kernels, std::mt19937_64&) {
+    std::vector<float> raw(static_cast<std::size_t>(s.rows)), alone(raw);
+    std::vector<double> sums(static_cast<std::size_t>(padded_channels(s.channels)));
+    kernels.norms(s.view(), nullptr, alone.data(), nullptr);
+    kernels.sums(s.view(), raw.data(), sums.data());
+    kernels.sums(s.view(), raw.data(), sums.data());  // added to
+    EXPECT_EQ(raw, alone);
+    for (std::int64_t c = 0; c < s.channels; ++c) {
+      Exact sum, magnitude;
+      for (std::int64_t i = 0; i < s.rows; ++i) {
+        sum.add_product(s.value(i, c), 2);
+        magnitude.add_product(std::fabs(s.value(i, c)), 2);
+      }
+      const double found = sums[static_cast<std::size_t>(position_of(s.words, c))];
+      const double all = magnitude.to_double();
+      EXPECT_TRUE(sum.near(found, column_sum_error(2 * s.rows), all, 0));
     }
   });
 }
@@ -395,7 +448,7 @@ TEST(Passes, QueriesLieWithinTheirErrorAndAreTheSameInEverySet) {
         const std::vector<double> a = arranged_doubles(s.words, centre);
         const double relative = gamma(lane_roundings(s.channels), 53);
         for (const Folding f : foldings(s, kind)) {
-          std::vector<double> first;
+          std::vector<double> first, first_alone;
           for (const InstructionSet set : sets()) {
             SCOPED_TRACE(testing::Message()
                          << format->name << " kind " << static_cast<int>(kind) << " " << shape[0]
@@ -412,6 +465,18 @@ TEST(Passes, QueriesLieWithinTheirErrorAndAreTheSameInEverySet) {
             }
             if (first.empty()) first = all;
             EXPECT_EQ(all, first);
+            // squares and means alone, which may be summed in another order
+            std::vector<double> alone(3 * n);
+            std::vector<std::uint8_t> grid_alone(n);
+            {
+              const NearestRounding nearest;
+              pass_kernels(set, s.words)
+                  .queries(s.view(), f, {m.data(), nullptr, nullptr, nullptr, 0.0883},
+                           {&alone[0], &alone[n], nullptr, nullptr, nullptr, &alone[2 * n],
+                            grid_alone.data()});
+            }
+            if (first_alone.empty()) first_alone = alone;
+            EXPECT_EQ(alone, first_alone);
             for (std::size_t i = 0; i < n; ++i) {
               Exact squares, dot, spread, second;
               Exact dot_terms, second_terms;
@@ -436,10 +501,13 @@ TEST(Passes, QueriesLieWithinTheirErrorAndAreTheSameInEverySet) {
               EXPECT_TRUE(spread.near(all[2 * n + i], relative, spread.to_double(), 0));
               EXPECT_TRUE(second.near(all[3 * n + i], relative, second_terms.to_double(), 0));
               EXPECT_TRUE(spread.near(all[4 * n + i], relative, spread.to_double(), 0));
+              EXPECT_TRUE(squares.near(alone[i], relative, squares.to_double(), 0));
+              EXPECT_TRUE(dot.near(alone[n + i], relative, dot_terms.to_double(), 0));
               // a row whose FP32 sums of squares are exact is never said to be off the grid
               const double total = squares.to_double();
               if (least < (1 << 20) && total <= std::ldexp(1.0, 2 * least + 24)) {
                 EXPECT_EQ(grid[i], 1) << total << " " << least;
+                EXPECT_EQ(grid_alone[i], 1) << total << " " << least;
               }
             }
           }
