@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "bounds/stabilizer.h"
@@ -77,20 +78,22 @@ class PathBuilder {
  public:
   static constexpr std::size_t block = range_fan * range_fan;
 
-  PathBuilder(const PathContext& context, bool online)
+  /// `stabilizer`: of the fixed path; null online.
+  PathBuilder(const PathContext& context, const FixedStabilizer* stabilizer)
       : c_(context),
-        online_(online),
+        stabilizer_(stabilizer),
+        online_(stabilizer == nullptr),
         limits_(limits_of(context.up, context.kernel)),
         eps_(context.options.eps),
         row_errors_(context.up, context.head, context.kernel, context.operands, context.scan) {}
 
-  PathResult build(const FixedStabilizer* stabilizer);
+  PathResult build();
 
  private:
   /// Over all rows.
   struct Extremes {
     RowInputs worst;
-    std::array<std::size_t, 8> rows{};  ///< positions in inputs_ of the rows that are extreme
+    std::array<std::size_t, 8> rows{};  ///< positions of the rows that are extreme
     double mu = 0, raw_error = 0;       ///< max |mu|, the largest error against raw operands
     double score_reach = 0;             ///< max reach_of
     std::int64_t mu_row = -1;
@@ -110,16 +113,26 @@ class PathBuilder {
   RowInputs fixed_inputs(std::int64_t row, const FixedStabilizer& stabilizer,
                          Upper<Log2> largest = {}) const;
   RowInputs online_inputs(std::int64_t row, Upper<Log2> largest = {}) const;
-  RowInputs inputs_of(std::int64_t row, const FixedStabilizer* stabilizer,
-                      Upper<Log2> largest = {}) const {
-    RowInputs in = stabilizer != nullptr ? fixed_inputs(row, *stabilizer, largest)
-                                         : online_inputs(row, largest);
+  RowInputs inputs_of(std::int64_t row, Upper<Log2> largest = {}) const {
+    RowInputs in = online_ ? online_inputs(row, largest) : fixed_inputs(row, *stabilizer_, largest);
     in.reach = std::fabs(in.exponent.value());
     return in;
   }
-  void try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst,
-                          const FixedStabilizer* stabilizer);
+  // The rows of the path by their positions 0 to count_ - 1. Their inputs are made where they are
+  // looked at, and only the worst of each block is kept: a row's are some 250 bytes.
+  std::int64_t row_at(std::size_t at) const {
+    return rows_.empty() ? static_cast<std::int64_t>(at) : rows_[at];
+  }
+  RowInputs input(std::size_t at) const {
+    const auto it = tightened_.empty() ? tightened_.end() : tightened_.find(at);
+    return it != tightened_.end() ? it->second : inputs_of(row_at(at));
+  }
+  void list_rows();
+  void try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst);
   void summarise();
+  void summarise_each();
+  bool inputs_are_plain() const;
+  void summarise_plain();
   static void worsen(RowInputs& worst, const RowInputs& in);
   RowInputs worst_of(std::size_t begin, std::size_t end) const;
   RowFacts bound(const RowInputs& in) const;
@@ -206,11 +219,15 @@ class PathBuilder {
   }
 
   const PathContext& c_;
+  const FixedStabilizer* stabilizer_;
   bool online_;
   PathLimits limits_;
   double eps_;
   RowScoreErrors row_errors_;
-  std::vector<RowInputs> inputs_, blocks_;  ///< of each row; the worst of each `block` of them
+  std::size_t count_ = 0;
+  std::vector<std::int64_t> rows_;  ///< empty if the path has every row
+  std::map<std::size_t, RowInputs> tightened_;
+  std::vector<RowInputs> blocks_;  ///< the worst of each `block` of rows
   Extremes extremes_;
 };
 

@@ -40,26 +40,53 @@ void PathBuilder::worsen(RowInputs& worst, const RowInputs& in) {
   worst.sink_may_flush = worst.sink_may_flush || in.sink_may_flush;
 }
 
-/// Inputs whose bounds hold for every row of inputs_[begin, end): each bound is monotone in each.
+/// Inputs whose bounds hold for every row at [begin, end): each bound is monotone in each.
 RowInputs PathBuilder::worst_of(std::size_t begin, std::size_t end) const {
-  RowInputs worst = inputs_[begin];
-  for (std::size_t i = begin; i < end;) {
-    const bool whole = i % block == 0 && (i + block <= end || end == inputs_.size());
-    worsen(worst, whole ? blocks_[i / block] : inputs_[i]);
-    i += whole ? block : 1;
+  const auto whole = [&](std::size_t i) {
+    return i % block == 0 && (i + block <= end || end == count_);
+  };
+  const auto part = [&](std::size_t i) { return whole(i) ? blocks_[i / block] : input(i); };
+  RowInputs worst = part(begin);
+  for (std::size_t i = begin; i < end; i += whole(i) ? block : 1) {
+    if (i != begin) worsen(worst, part(i));
   }
   return worst;
+}
+
+/// Positions of the path's rows.
+void PathBuilder::list_rows() {
+  const auto rows = static_cast<std::int64_t>(c_.scan.rows.size());
+  const auto belongs = [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    return c_.scan.rows[at].visible != 0 &&
+           (c_.paths == nullptr ||
+            c_.paths->of[at] != (online_ ? RowPath::fixed : RowPath::online));
+  };
+  std::int64_t i = 0;
+  if (c_.paths == nullptr && c_.scan.empty_rows == 0) i = rows;
+  while (i < rows && belongs(i)) ++i;
+  count_ = static_cast<std::size_t>(i);
+  if (i == rows) return;
+  for (std::int64_t j = 0; j < rows; ++j) {
+    if (belongs(j)) rows_.push_back(j);
+  }
+  count_ = rows_.size();
 }
 
 /// The worst of each block of rows, the rows that are extreme in one input, and what the claims
 /// over the whole head are made from.
 void PathBuilder::summarise() {
   blocks_.clear();
+  blocks_.reserve((count_ + block - 1) / block);
   extremes_ = {};
+  if (count_ > 0) inputs_are_plain() ? summarise_plain() : summarise_each();
+}
+
+void PathBuilder::summarise_each() {
   Extremes& most = extremes_;
   double own_error = 0;  // of a row's scores, without what online softmax adds
-  for (std::size_t at = 0; at < inputs_.size(); ++at) {
-    const RowInputs& in = inputs_[at];
+  for (std::size_t at = 0; at < count_; ++at) {
+    const RowInputs in = input(at);
     if (at % block == 0) {
       blocks_.push_back(in);
     } else {
@@ -88,7 +115,6 @@ void PathBuilder::summarise() {
     own_error = std::max(own_error, row_error(row));
     worsen(most.worst, in);
   }
-  if (inputs_.empty()) return;
   // the bound of |z^| is monotone in the norm, the error and the bias
   RowScan largest;
   largest.norm = Interval(most.worst.norm);
@@ -96,13 +122,93 @@ void PathBuilder::summarise() {
   most.score_reach = reach_of(largest, own_error).hi();
 }
 
+/// Are inputs of the fixed path made from norms, means and mu alone?
+bool PathBuilder::inputs_are_plain() const {
+  return !online_ && c_.head.modifiers.none() && c_.paths == nullptr && tightened_.empty() &&
+         c_.scan.padding_keys == 0 && !finite_mask() &&
+         std::isinf(stabilizer_->least_exponent(0).value());
+}
+
+/// summarise_each where inputs are plain, number by number: what no row has stays as it is.
+void PathBuilder::summarise_plain() {
+  Extremes& most = extremes_;
+  std::array<double, 8> ends{};  // the extreme values at most.rows
+  for (std::size_t begin = 0; begin < count_; begin += block) {
+    const std::size_t end = std::min(begin + block, count_);
+    RowInputs worst = input(begin);
+    double norm = worst.norm, exponent = worst.exponent.value(), reach = worst.reach;
+    double mean_exponent = worst.mean_exponent.value(), exact_mean = worst.exact_mean.value();
+    double block_mu_lo = worst.mu.lo(), block_mu_hi = worst.mu.hi();
+    double error = worst.score_error, mean = worst.mean_score_lo;
+    if (begin == 0) {
+      ends = {norm,
+              exponent,
+              mean_exponent,
+              exact_mean,
+              error,
+              mean,
+              static_cast<double>(worst.visible),
+              static_cast<double>(worst.least_visible)};
+    }
+    for (std::size_t at = begin; at < end; ++at) {
+      const std::int64_t i = row_at(at);
+      const RowScan& row = c_.scan.rows[static_cast<std::size_t>(i)];
+      const Upper<Log2> row_error = row_errors_.of(row);
+      const double e = row_error.value();
+      const Interval mu = stabilizer_->mu(i);
+      const double x = stabilizer_->largest_exponent(i, row_error).value();
+      const double exact = Lower<Log2>(-opaque(opaque(mu.hi()) - row.mean_score.lo())).value();
+      const double with_error = (Lower<Log2>(exact) - row_error).value();
+      const double count = static_cast<double>(row.visible);
+      const auto keep = [&](std::size_t which, double value, bool worse) {
+        if (worse) most.rows[which] = at, ends[which] = value;
+      };
+      keep(0, row.norm.hi(), row.norm.hi() > ends[0]);
+      keep(1, x, x > ends[1]);
+      keep(2, with_error, with_error < ends[2]);
+      keep(3, exact, exact < ends[3]);
+      keep(4, e, e > ends[4]);
+      keep(5, row.mean_score.lo(), row.mean_score.lo() < ends[5]);
+      keep(6, count, count > ends[6]);
+      keep(7, count, count < ends[7]);
+      norm = std::max(norm, row.norm.hi());
+      exponent = std::max(exponent, x);
+      reach = std::max(reach, std::fabs(x));
+      if (with_error < mean_exponent) mean_exponent = with_error, worst.row = i;
+      exact_mean = std::min(exact_mean, exact);
+      mean = std::min(mean, row.mean_score.lo());
+      error = std::max(error, e);
+      block_mu_lo = std::min(block_mu_lo, mu.lo());
+      block_mu_hi = std::max(block_mu_hi, mu.hi());
+      const double magnitude = std::max(std::fabs(mu.lo()), std::fabs(mu.hi()));
+      if (magnitude >= most.mu) most.mu = magnitude, most.mu_row = i;
+      most.raw_error = std::max(most.raw_error, e + row.operand_error);  // upward
+      worst.visible = std::max(worst.visible, row.visible);
+      worst.least_visible = std::min(worst.least_visible, row.visible);
+    }
+    worst.norm = norm;
+    worst.exponent = Upper<Log2>(exponent);
+    worst.mean_exponent = Lower<Log2>(mean_exponent);
+    worst.exact_mean = Lower<Log2>(exact_mean);
+    worst.reach = reach;
+    worst.score_error = error;
+    worst.mean_score_lo = mean;
+    worst.mu = Interval(block_mu_lo, block_mu_hi);
+    if (begin == 0) most.worst = worst;
+    worsen(most.worst, worst);
+    blocks_.push_back(worst);
+  }
+  RowScan largest;  // as above
+  largest.norm = Interval(most.worst.norm);
+  most.score_reach = reach_of(largest, most.worst.score_error).hi();
+}
+
 /// Open rows that exact evaluation does not reach, all of them, are bounded once more, by the ball
 /// and the box of the keys, then by the balls of their blocks; those that are decided then are
 /// dropped.
-void PathBuilder::try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst,
-                                     const FixedStabilizer* stabilizer) {
+void PathBuilder::try_tighter_bounds(std::vector<std::size_t>& open, std::vector<Claim>& worst) {
   std::int64_t scores = 0;
-  for (const std::size_t i : open) scores += cost(inputs_[i]);
+  for (const std::size_t i : open) scores += cost(input(i));
   const bool all_in_reach = exact_evaluation_covers_rows() &&
                             std::cmp_less_equal(open.size(), c_.options.evaluate_rows) &&
                             scores <= c_.options.evaluate_scores;
@@ -110,38 +216,28 @@ void PathBuilder::try_tighter_bounds(std::vector<std::size_t>& open, std::vector
   KeyGeometry& keys = c_.geometry;
   std::int64_t balls_left = c_.options.evaluate_scores;  // each costs about as much as a score
   const auto is_decided = [&](std::size_t i) {
-    const std::int64_t row = inputs_[i].row;
+    const std::int64_t row = row_at(i);
     Upper<Log2> largest = keys.ball_or_box(row);
-    inputs_[i] = inputs_of(row, stabilizer, largest);
-    RowFacts facts = bound(inputs_[i]);
-    const std::int64_t balls =
-        (inputs_[i].visible + keys.blocks().size() - 1) / keys.blocks().size();
+    RowInputs& in = tightened_[i];
+    in = inputs_of(row, largest);
+    RowFacts facts = bound(in);
+    const std::int64_t balls = (in.visible + keys.blocks().size() - 1) / keys.blocks().size();
     if (!decided(facts) && balls <= balls_left) {
       balls_left -= balls;
       largest = tighter(largest, keys.block_balls(row));
-      inputs_[i] = inputs_of(row, stabilizer, largest);
-      facts = bound(inputs_[i]);
+      in = inputs_of(row, largest);
+      facts = bound(in);
     }
     if (!decided(facts)) return false;
-    worsen_claims(worst, row_claims(facts, inputs_[i]));
+    worsen_claims(worst, row_claims(facts, in));
     return true;
   };
   std::erase_if(open, is_decided);
 }
 
-PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
+PathResult PathBuilder::build() {
   PathResult result;
-  const auto rows = static_cast<std::int64_t>(c_.scan.rows.size());
-  inputs_.reserve(static_cast<std::size_t>(rows));
-  for (std::int64_t i = 0; i < rows; ++i) {
-    if (c_.scan.rows[static_cast<std::size_t>(i)].visible == 0) continue;
-    if (c_.paths != nullptr &&
-        c_.paths->of[static_cast<std::size_t>(i)] == (online_ ? RowPath::fixed : RowPath::online)) {
-      continue;
-    }
-    inputs_.push_back(inputs_of(i, stabilizer));
-  }
-
+  list_rows();
   summarise();
 
   // Bounds for every row; the rows they leave open, worst first. The sound policy's gate asks only
@@ -150,10 +246,11 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
   std::vector<std::size_t> open;
   if (c_.paths != nullptr && c_.paths->either > 0) {
     // what a row may fail depends on its path: one by one
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const RowFacts own = bound(inputs_[i]);
+    for (std::size_t i = 0; i < count_; ++i) {
+      const RowInputs in = input(i);
+      const RowFacts own = bound(in);
       if (decided(own)) {
-        worsen_claims(worst, row_claims(own, inputs_[i]));
+        worsen_claims(worst, row_claims(own, in));
       } else {
         open.push_back(i);
       }
@@ -162,23 +259,24 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
     const bool list_open = online_ || c_.options.policy != Policy::clis ||
                            c_.options.evaluate_rows > 0 || c_.options.tighter_bounds;
     worst = worst_claims(
-        inputs_.size(), likely_rows(),
+        count_, likely_rows(),
         [&](std::size_t begin, std::size_t end) {
-          const RowInputs in = end - begin == 1 ? inputs_[begin] : worst_of(begin, end);
+          const RowInputs in = end - begin == 1 ? input(begin) : worst_of(begin, end);
           return row_claims(bound(in), in);
         },
         list_open ? &open : nullptr);
   }
   if (!open.empty()) {
-    try_tighter_bounds(open, worst, stabilizer);
-    summarise();
+    try_tighter_bounds(open, worst);
+    if (!tightened_.empty()) summarise();
   }
-  std::sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
-    return inputs_[a].mean_exponent.value() < inputs_[b].mean_exponent.value();
-  });
+  std::vector<std::pair<double, std::size_t>> by_mean;
+  for (const std::size_t i : open) by_mean.emplace_back(input(i).mean_exponent.value(), i);
+  std::stable_sort(by_mean.begin(), by_mean.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::int64_t scores_left = c_.options.evaluate_scores;
-  for (const std::size_t i : open) {
-    const RowInputs& in = inputs_[i];
+  for (const auto& [mean, i] : by_mean) {
+    const RowInputs in = input(i);
     RowFacts facts = bound(in);
     const bool plain = exact_evaluation_covers_rows();
     if (plain && result.rows_evaluated < c_.options.evaluate_rows && cost(in) <= scores_left &&
@@ -200,19 +298,19 @@ PathResult PathBuilder::build(const FixedStabilizer* stabilizer) {
     if (!decided(facts)) ++result.rows_undecided;
     worsen_claims(worst, row_claims(facts, in));
   }
-  head_claims(result.claims, stabilizer);
-  if (split() && !inputs_.empty()) merge_claims(result.claims);
+  head_claims(result.claims, stabilizer_);
+  if (split() && count_ > 0) merge_claims(result.claims);
   for (Claim& claim : worst) result.claims.push_back(std::move(claim));
-  if (!inputs_.empty()) output_claims(result.claims);
+  if (count_ > 0) output_claims(result.claims);
   return result;
 }
 
 PathResult fixed_path_claims(const PathContext& context, const FixedStabilizer& stabilizer) {
-  return PathBuilder(context, false).build(&stabilizer);
+  return PathBuilder(context, &stabilizer).build();
 }
 
 PathResult online_path_claims(const PathContext& context) {
-  return PathBuilder(context, true).build(nullptr);
+  return PathBuilder(context, nullptr).build();
 }
 
 std::vector<Claim> worse_of(const std::vector<Claim>& a, const std::vector<Claim>& b) {

@@ -25,8 +25,8 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     Claim error;
     error.id = "score.error";
     error.required = false;
-    if (!inputs_.empty()) {
-      error.row = inputs_[extremes_.rows[4]].row;
+    if (count_ > 0) {
+      error.row = row_at(extremes_.rows[4]);
       error.value = Interval(0.0, extremes_.worst.score_error);
     }
     error.note = "largest error of a score, log2 units";
@@ -72,12 +72,13 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     if (!c_.guard) {  // certain where a mask hides a tile that the row's block computes
       guarded.kind = LimitKind::at_most;
       guarded.value = Interval(0.0, 1.0);
-      for (const RowInputs& in : inputs_) {
+      for (std::size_t at = 0; at < count_; ++at) {
+        const std::int64_t row = row_at(at);
         if (c_.head.modifiers.mask.empty() || std::isfinite(k.mask.value)) break;
-        if (visible_runs(c_.head, in.row).front().begin >= k.tiles.keys &&
-            c_.head.modifiers.range(visible, in.row).begin == 0) {
+        if (visible_runs(c_.head, row).front().begin >= k.tiles.keys &&
+            c_.head.modifiers.range(visible, row).begin == 0) {
           guarded.value = Interval(1.0);
-          guarded.row = in.row;
+          guarded.row = row;
         }
       }
     }
@@ -89,10 +90,10 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     stored.id = "stabilizer.stored";
     stored.required = false;
     double excess = -infinity;
-    if (!inputs_.empty()) {  // rounding is monotone
+    if (count_ > 0) {  // rounding is monotone
       const double x = rounded_exponent(Interval(extremes_.worst.exponent.value())).hi();
       excess = (Interval(x) - Interval(stabilizer->cap())).hi();
-      stored.row = inputs_[extremes_.rows[1]].row;
+      stored.row = row_at(extremes_.rows[1]);
     }
     stored.value = Interval(-infinity, excess);
     stored.kind = LimitKind::at_most;
@@ -244,7 +245,7 @@ std::vector<Claim> PathBuilder::output_of(std::size_t begin, std::size_t end) co
 
 void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   const std::vector<Claim> errors = worst_claims(
-      inputs_.size(), likely_rows(),
+      count_, likely_rows(),
       [&](std::size_t begin, std::size_t end) { return output_of(begin, end); }, nullptr);
   const Claim& output = errors.front();
   claims.insert(claims.end(), errors.begin(), errors.end());

@@ -35,16 +35,17 @@ void PathBuilder::merge_claims(std::vector<Claim>& claims) const {
   bool all_see_all = true, one_tile = false, two_empty = false;
   std::int64_t row = -1;
   double reach = 0;
-  for (const RowInputs& in : inputs_) {
-    const std::vector<KeyRange> runs = visible_runs(c_.head, in.row);
+  for (std::size_t at = 0; at < count_; ++at) {
+    const std::int64_t i = row_at(at);
+    const RowScan& scan = c_.scan.rows[static_cast<std::size_t>(i)];
+    const std::vector<KeyRange> runs = visible_runs(c_.head, i);
     const std::int64_t first = runs.front().begin / tile, last = (runs.back().end - 1) / tile;
-    all_see_all = all_see_all && in.visible == c_.head.keys() && tiles >= k.split.parts;
+    all_see_all = all_see_all && scan.visible == c_.head.keys() && tiles >= k.split.parts;
     const bool alone = first == last && tiles >= k.split.parts;
     const bool late = first >= 2 * part;
-    if ((alone && !one_tile) || (late && !two_empty)) row = in.row;
+    if ((alone && !one_tile) || (late && !two_empty)) row = i;
     one_tile = one_tile || alone;
     two_empty = two_empty || late;
-    const RowScan& scan = c_.scan.rows[static_cast<std::size_t>(in.row)];
     reach = std::max(reach, reach_of(scan, row_error(scan)).hi());
   }
   const auto statement = [&](const char* id, const Interval& value, double limit,

@@ -341,15 +341,34 @@ class Clis final : public NormStabilizer {
     const double factor = factor_.hi(), radius = scan_.radius.hi();
     ConversionPolicy upward;
     upward.rounding = Rounding::upward;
-    std::vector<Row> rows;
-    rows.reserve(scan_.rows.size());
-    for (const RowScan& r : scan_.rows) {
-      const double k_lo = r.kernel_norm.lo(), k_hi = r.kernel_norm.hi();
-      if (!std::isfinite(k_hi)) return;
-      const double base_lo = -(cap_ - round_to(norm, -(-k_lo * kappa_)));
-      const double base_hi = round_to(norm, k_hi * kappa_) - cap_;
-      rows.push_back({round_to(store, base_lo, upward), round_to(store, base_hi, upward),
-                      factor * r.norm.hi() * radius - base_lo});
+    const bool norm_is_fp32 = norm == fp32, store_is_fp32 = store == fp32;
+    const auto as_float = [](double x) {
+      return opaque(static_cast<double>(static_cast<float>(opaque(x))));
+    };
+    constexpr std::size_t block = 512;
+    std::vector<Row> rows(scan_.rows.size());
+    for (std::size_t begin = 0; begin < rows.size(); begin += block) {
+      const std::size_t end = std::min(begin + block, rows.size());
+      for (std::size_t i = begin; i < end; ++i) {  // the products |q| kappa
+        const Interval& k = scan_.rows[i].kernel_norm;
+        if (!std::isfinite(k.hi())) return;
+        rows[i] = {-opaque(-k.lo() * kappa_), opaque(k.hi() * kappa_), 0};
+      }
+      {
+        const NearestRounding nearest;
+        for (std::size_t i = begin; i < end; ++i) {
+          Row& r = rows[i];
+          r.mu_lo = norm_is_fp32 ? as_float(r.mu_lo) : round_to(norm, r.mu_lo);
+          r.mu_hi = norm_is_fp32 ? as_float(r.mu_hi) : round_to(norm, r.mu_hi);
+        }
+      }
+      for (std::size_t i = begin; i < end; ++i) {
+        Row& r = rows[i];
+        const double base_lo = -(cap_ - r.mu_lo), base_hi = r.mu_hi - cap_;
+        r.top = factor * scan_.rows[i].norm.hi() * radius - base_lo;
+        r.mu_lo = store_is_fp32 ? as_float(base_lo) : round_to(store, base_lo, upward);
+        r.mu_hi = store_is_fp32 ? as_float(base_hi) : round_to(store, base_hi, upward);
+      }
     }
     rows_ = std::move(rows);
   }

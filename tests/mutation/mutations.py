@@ -19,6 +19,7 @@ NORMS = "tests/unit/bounds/bounds_norms_test"
 ROW_BOUNDS = "tests/unit/certify/certify_row_bounds_test"
 ROW_MAXIMA = "tests/unit/bounds/bounds_row_max_test"
 BALL = "tests/unit/bounds/bounds_enclosing_ball_test"
+PASSES = "tests/unit/model/model_passes_test"
 SUMS = "tests/unit/bounds/bounds_sums_test"
 INTERVALS = "tests/unit/real/real_interval_test"
 
@@ -254,12 +255,23 @@ mutation("pass-norm-without-error", "certify/scan_passes.cpp",
          "  const double above = 1 + 2 * relative, below = -(2 * relative - 1);\n",
          "  const double above = 1, below = 1;\n", SCAN, "*RowsEncloseTheExactValues*")
 mutation("pass-mean-without-error", "certify/scan_passes.cpp",
-         "  const double mean_error = relative * mean.length + (wide ? 0.0 : mean.half_length);\n",
+         "  const double mean_error = relative * mean.length + (wide ? 0.0 : mean.half_length) + "
+         "keys.apart;\n",
          "  const double mean_error = 0;\n", SCAN, "*RowsEncloseTheExactValues*")
 mutation("pass-prefix-without-error", "certify/scan_passes.cpp",
          "    const double off = row.norm.hi() * (count * prefix_rounding + prefix_error);\n",
          "    const double off = 0 * row.norm.hi() * (count * prefix_rounding + prefix_error);\n", SCAN,
          "*RowsEncloseTheExactValues*")
+mutation("plain-rows-exponent-of-the-first", "certify/path_claims.cpp",
+         "      exponent = std::max(exponent, x);\n", "", SCAN, "RowInputs*")
+mutation("plain-rows-mu-of-the-first", "certify/path_claims.cpp",
+         "      if (magnitude >= most.mu) most.mu = magnitude, most.mu_row = i;\n",
+         "      if (at == 0) most.mu = magnitude, most.mu_row = i;\n", SCAN, "RowInputs*")
+mutation("pass-key-sums-without-error", "certify/scan_passes.cpp",
+         "    keys.apart = (Interval(2 * column_sum_error(n)) * scan.key_norm).hi();\n",
+         "    keys.apart = 0;\n", SCAN, "*MeansOfKeysWhoseSumRounds*")
+mutation("pass-centred-sum-without-error", "reference/model/passes/passes.cpp",
+         "  return 0x1.8p-16 + ", "  return 0x1p-40 + 0 * ", PASSES, "*SumsOfSquares*")
 mutation("pass-first-candidate-only", "certify/scan_passes.cpp",
          "    if (!below) facts.take(j, scan);\n",
          "    if (!below && j == length.largest()) facts.take(j, scan);\n", SCAN,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "certify/certify.h"
 #include "certify/head_scan.h"
 #include "certify/worst_rows.h"
 #include "reference/model/kernel_file.h"
@@ -204,6 +205,23 @@ TEST(ScanByPasses, RowsEncloseTheExactValues) {
   }
 }
 
+// Two keys of opposite sign swallow the others in sums of doubles: the exact mean is 1.2.
+TEST(ScanByPasses, MeansOfKeysWhoseSumRounds) {
+  const KernelModel kernel = parse_kernel(std::string(start) + setups[2].text, "scan.toml");
+  const auto one = [](std::int64_t, std::int64_t) { return 1.0; };
+  const auto key = [](std::int64_t row, std::int64_t) {
+    return row == 0 ? 0x1p60 : row == 49 ? -0x1p60 : 1.25;
+  };
+  const Head head = cases::make_head("scan", 3, 50, 1, 3, one, key, one, fp32);
+  const UpwardRounding up;
+  const Operands operands(up, head, kernel);
+  ASSERT_TRUE(operands.key_squares().has_value());
+  for (const bool by_passes : {true, false}) {
+    const Interval mean = scan_head(up, head, kernel, operands, by_passes).rows[1].mean_score;
+    EXPECT_TRUE(mean.contains(1.2)) << mean.lo() << " " << mean.hi();
+  }
+}
+
 TEST(ScanByPasses, PlacesOfNanAndInfinityAreTheSame) {
   std::mt19937_64 engine(3);
   const KernelModel kernel = parse_kernel(std::string(start) + setups[4].text, "scan.toml");
@@ -225,6 +243,47 @@ TEST(ScanByPasses, PlacesOfNanAndInfinityAreTheSame) {
     EXPECT_EQ(a.non_finite_where, b.non_finite_where);
     EXPECT_FALSE(a.non_finite_where.empty());
   }
+}
+
+// A mask that hides nothing leaves every number as it is but for roundings, and has the rows'
+// inputs made one by one.
+TEST(RowInputs, OfPlainRowsAreThoseMadeOneByOne) {
+  int compared = 0;
+  std::mt19937_64 engine(9);
+  for (const Reading& setup : {setups[0], setups[3]}) {
+    const KernelModel kernel = parse_kernel(std::string(start) + setup.text, "scan.toml");
+    for (const Kind kind : {Kind::normal, Kind::offset, Kind::sink, Kind::integers}) {
+      for (const Policy policy : {Policy::clis, Policy::fixed_m}) {
+        const Head head = make(bf16, kind, 200, 150, 33, engine);
+        Head masked = head;
+        masked.modifiers.mask.assign(150, 1);
+        CertifyOptions options;
+        options.policy = policy;
+        const HeadReport a = certify_head(head, kernel, options);
+        const HeadReport b = certify_head(masked, kernel, options);
+        SCOPED_TRACE(testing::Message() << setup.name << " kind " << static_cast<int>(kind) << " "
+                                        << to_text(policy) << " " << a.reason);
+        EXPECT_EQ(a.verdict, b.verdict) << b.reason;
+        // of the fixed path: online softmax has one claim more where keys may be hidden
+        const bool refused = a.gate_accepts == Tri::no;
+        const std::vector<Claim>& of_plain = refused ? a.fixed_claims : a.claims;
+        const std::vector<Claim>& of_masked = refused ? b.fixed_claims : b.claims;
+        ASSERT_EQ(of_plain.size(), of_masked.size());
+        for (std::size_t i = 0; i < of_plain.size(); ++i) {
+          const Claim &x = of_plain[i], &y = of_masked[i];
+          ASSERT_EQ(x.id, y.id);
+          const auto near = [](double u, double v) {
+            return u == v || std::fabs(u - v) <= 1e-6 * (1 + std::fabs(v));
+          };
+          EXPECT_TRUE(near(x.value.lo(), y.value.lo()) && near(x.value.hi(), y.value.hi()))
+              << x.id << " [" << x.value.lo() << ", " << x.value.hi() << "] and [" << y.value.lo()
+              << ", " << y.value.hi() << "]";
+          ++compared;
+        }
+      }
+    }
+  }
+  EXPECT_GT(compared, 100);
 }
 
 // --- branch and bound ----------------------------------------------------------------------------
