@@ -65,7 +65,8 @@ void constant(Random& random, const Landmarks& marks, Candidate& c) {
   double x = random.pick({133120.0, 1708.0, 6832.0, 19296.0, 64.0, 256.0, 32.0, 1.0});
   const std::uint64_t how = random.below(4);
   if (how == 0) {
-    x = two_to(static_cast<int>(random.between(-10, 20))) * random.uniform(1, 2);
+    x = two_to(static_cast<int>(random.between(-10, 20)));
+    x *= random.uniform(1, 2);
   } else if (how == 1) {  // the scores at a mark
     const double s = std::fabs(pick_score(random, marks));
     const double per = std::fabs(marks.factor) * static_cast<double>(c.shape.channels);
@@ -117,7 +118,8 @@ void narrow_grid(Random& random, const Landmarks& marks, Candidate& c) {
   const std::uint64_t how = random.below(4);
   for (double& x : direction) x = how == 0 ? random.normal() : how == 1 ? 1 : -1;
   queries_like(random, direction, c);
-  aim_at_gate(marks, pick_target(random, marks), pick_centre(random, marks), c);
+  const double target = pick_target(random, marks);
+  aim_at_gate(marks, target, pick_centre(random, marks), c);
   fill_values(random, marks, c);
 }
 
@@ -157,7 +159,8 @@ void orthogonal(Random& random, const Landmarks& marks, Candidate& c) {
     }
   }
   if (d == 1) std::fill(c.q.begin(), c.q.end(), 1.0F);
-  aim_at_gate(marks, pick_target(random, marks), pick_centre(random, marks), c);
+  const double target = pick_target(random, marks);
+  aim_at_gate(marks, target, pick_centre(random, marks), c);
   if (random.chance(0.7)) scramble(random, c);
   fill_values(random, marks, c);
 }

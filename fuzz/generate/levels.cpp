@@ -185,7 +185,8 @@ void opposed_rows(Random& random, const Landmarks& marks, Candidate& c) {
   const Index n = c.length(), d = c.shape.channels, tile = pseudo_tile(marks, n);
   const double factor = marks.factor == 0 ? 1 : marks.factor;
   const double threshold = marks.threshold > 0 ? marks.threshold : 8;
-  const double far = random.pick({60.0, 80.0, 100.0, 140.0, 160.0}) * random.uniform(0.8, 1.2);
+  const double about = random.uniform(0.8, 1.2);
+  const double far = about * random.pick({60.0, 80.0, 100.0, 140.0, 160.0});
   const double rise = threshold * random.uniform(1, 4);
   const Index turn = random.between(1, std::max<Index>(1, (n - 1) / tile));
   const double q = random.pick({1.0, 4.0, 16.0});

@@ -70,7 +70,8 @@ void tiny(Random& random, const Landmarks& marks, Candidate& c) {
         const double size = random.coin() ? 0 : least * static_cast<double>(random.between(1, 300));
         x = to_float(random.coin() ? size : -size);
       } else {
-        x = to_float(two_to(static_cast<int>(random.between(-4, 8))) * random.normal());
+        const double size = two_to(static_cast<int>(random.between(-4, 8)));
+        x = to_float(size * random.normal());
       }
     }
   }
@@ -119,7 +120,8 @@ void fused_residual(Random& random, const Landmarks& marks, Candidate& c) {
   const Format& format = marks.operand;
   const Index d = c.shape.channels;
   const double factor = marks.factor == 0 ? 1 : std::fabs(marks.factor);
-  const double size = two_to(static_cast<int>(random.between(18, 34))) * random.uniform(1, 2);
+  double size = two_to(static_cast<int>(random.between(18, 34)));
+  size *= random.uniform(1, 2);
   const double each = std::sqrt(size / (factor * static_cast<double>(d)));
   const float q = operand_number(format, each), k = operand_number(format, each);
   const float sign = random.coin() ? 1.0F : -1.0F;
@@ -159,7 +161,8 @@ void outlier_channels(Random& random, const Landmarks& marks, Candidate& c) {
     }
   }
   if (random.coin()) {
-    aim_at_gate(marks, pick_target(random, marks), pick_centre(random, marks), c);
+    const double target = pick_target(random, marks);
+    aim_at_gate(marks, target, pick_centre(random, marks), c);
   } else {
     scale_to(random, marks, random.pick({1.0, 6.0, 30.0, 100.0}), c);
   }
@@ -271,7 +274,8 @@ void gaussian(Random& random, const Landmarks& marks, Candidate& c) {
   fill_normal(random, k, c.k);
   fill_normal(random, 1, c.v);
   if (random.chance(0.3)) {
-    aim_at_gate(marks, pick_target(random, marks), pick_centre(random, marks), c);
+    const double target = pick_target(random, marks);
+    aim_at_gate(marks, target, pick_centre(random, marks), c);
   }
 }
 
