@@ -72,7 +72,8 @@ int run(int argc, char** argv) {
   CLI::App app{
       "Certify softmax stabilizers of attention kernels, run kernels bit for bit, and\n"
       "compute what is exact: the limits of formats and the attention itself.\n"
-      "Exit codes: 0 all is well; 1 a failure was found; 2 bad input; 3 undecided.",
+      "Exit codes: 0 all is well; 1 a failure was found; 2 bad input; 3 undecided;\n"
+      "4 no theorem covers it.",
       "headroom"};
   app.set_version_flag("--version", HEADROOM_VERSION);
   app.formatter(std::make_shared<WrappedHelp>());
@@ -80,6 +81,7 @@ int run(int argc, char** argv) {
   app.fallthrough(false);
   int exit_code = 0;
   headroom::cli::add_certify(app, exit_code);
+  headroom::cli::add_check(app, exit_code);
   headroom::cli::add_exp2(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
   headroom::cli::add_reference(app, exit_code);

@@ -1,4 +1,4 @@
-(* headroom-check CERTIFICATE TENSORS.safetensors | CERTIFICATE Q.npy K.npy V.npy
+(* headroom-check [--json] [--] CERTIFICATE TENSORS.safetensors | CERTIFICATE Q.npy K.npy V.npy
 
    Checks a certificate with the extracted checker. Exit codes: 0 accepted, 1 rejected, 2 a file
    cannot be read, 4 no theorem covers it.
@@ -54,6 +54,7 @@ let tensors_of c files =
 
 (* How many keys a row sees: the first so many. *)
 let visible c =
+  if c.length > c.keys then rejected "head.length: found %d of %d keys" c.length c.keys;
   let most = min c.length c.keys in
   match c.mask with
   | "none" -> fun _ -> most
@@ -62,7 +63,26 @@ let visible c =
   | "causal-bottom-right" -> fun i -> max 0 (min most (i + 1 + c.keys - c.queries))
   | m -> raise (Model.Not_covered ("mask " ^ m))
 
-let run certificate_file files =
+(* A JSON string: what is no printable ASCII is escaped byte by byte. *)
+let quoted s =
+  let b = Buffer.create 64 in
+  String.iter (fun c -> match c with
+    | '"' | '\\' -> Buffer.add_char b '\\'; Buffer.add_char b c
+    | ' ' .. '~' -> Buffer.add_char b c
+    | c -> Buffer.add_string b (Printf.sprintf "\\u%04x" (Char.code c))) s;
+  "\"" ^ Buffer.contents b ^ "\""
+let print_json certificate result more =
+  let members = ("schema", quoted "headroom-check/1") :: ("certificate", quoted certificate)
+                :: ("result", quoted result) :: more in
+  Printf.printf "{%s}\n" (String.concat ", " (List.map (fun (k, v) -> quoted k ^ ": " ^ v) members))
+(* One line for a terminal: control characters are escaped. *)
+let printable s =
+  let b = Buffer.create 64 in
+  String.iter (fun c -> if c < ' ' || c = '\x7f' then Buffer.add_string b (Printf.sprintf "\\x%02x" (Char.code c))
+    else Buffer.add_char b c) s;
+  Buffer.contents b
+
+let run ~json certificate_file files =
   let c = Certificate.parse (read_file certificate_file) in
   let q, k, v = tensors_of c files in
   let seen = visible c in
@@ -176,24 +196,48 @@ let run certificate_file files =
   if not fast && not (check_words kernel h scale (words_of t)) then
     rejected "a row or a key does not hold its inequalities: C = %s, kappa = %g do not fit the data"
       (Z_.to_string cap) (Q.to_float c.kappa);
+  if json then
+    print_json certificate_file "accepted" [
+      "id", quoted c.id; "queries", string_of_int c.queries; "keys", string_of_int c.keys;
+      "channels", string_of_int d; "largest_exponent", Z_.to_string cap;
+      "least_denominator_log2", Z_.to_string (promise_of kernel.k_exp2 cap).pr_low;
+      "mass_lost", quoted (Printf.sprintf "%h" (Q.to_float c.eps));
+      "margin_bits", Printf.sprintf "%.6f" bits;
+      "output_error", quoted (Printf.sprintf "%h" (Q.to_float bound *. (1. +. 0x1p-50)));
+      "theorems", "[\"Certified.certified\", \"Certified.lost_mass_within\"]" ]
+  else begin
   Printf.printf "accepted %s\n" c.id;
   Printf.printf "  checked   every row of %d x %d x %d: finite, exponents <= %s, l >= 2^%s, lost mass <= %g (margin %.2f bits), |output - exact| <= %.3g\n"
     c.queries c.keys d (Z_.to_string cap) (Z_.to_string (promise_of kernel.k_exp2 cap).pr_low) (Q.to_float c.eps) bits (Q.to_float bound);
   Printf.printf "  theorem   Certified.certified, Certified.lost_mass_within (proofs/coq)\n";
   Printf.printf "  unchecked product.flush and sum.absorption by themselves, lse.error, and the numbers of claims: the theorem has its own\n";
   Printf.printf "  trusted   that the machine is as the kernel says; this driver's reading of files; Coq's kernel and extraction, OCaml, Zarith\n"
+  end
 
 let () =
-  let check certificate files =
-    let reject why = Printf.printf "rejected %s: %s\n" certificate why; 1 in
-    try run certificate files; 0 with
+  let check ~json certificate files =
+    let answer result why code =
+      if json then print_json certificate result [ "reason", quoted why ]
+      else Printf.printf "%s %s: %s\n" (if code = 4 then "not covered" else result) (printable certificate) (printable why);
+      code in
+    let reject why = answer "rejected" why 1 in
+    try run ~json certificate files; 0 with
     | Rejected why | Model.Malformed why -> reject why
     | Exact.Bad why | Json.Error why -> reject why
-    | Tensors.Unreadable why -> Printf.eprintf "error: %s\n" why; 2
-    | Model.Not_covered what -> Printf.printf "not covered %s: no theorem speaks of %s\n" certificate what; 4
+    | Tensors.Unreadable why -> Printf.eprintf "headroom: %s\n" (printable why); 2
+    | Model.Not_covered what -> answer "not-covered" ("no theorem speaks of " ^ what) 4
     | Stack_overflow | Out_of_memory -> reject "the checker ran out of memory"
     | e -> reject ("the checker gave up: " ^ Printexc.to_string e) in
-  exit (match Array.to_list Sys.argv with
-    | [ _; certificate; tensors ] -> check certificate [ tensors ]
-    | [ _; certificate; q; k; v ] -> check certificate [ q; k; v ]
-    | _ -> prerr_endline "usage: headroom-check CERTIFICATE TENSORS.safetensors | CERTIFICATE Q.npy K.npy V.npy"; 2)
+  let usage () =
+    prerr_endline "headroom: usage: headroom-check [--json] CERTIFICATE TENSORS.safetensors | CERTIFICATE Q.npy K.npy V.npy"; 2 in
+  let rec start json = function
+    | "--json" :: rest -> start true rest
+    | "--" :: rest -> files json rest
+    | rest -> files json rest
+  and files json = function
+    | [ certificate; tensors ] -> check ~json certificate [ tensors ]
+    | [ certificate; q; k; v ] -> check ~json certificate [ q; k; v ]
+    | _ -> usage () in
+  let code = start false (List.tl (Array.to_list Sys.argv)) in
+  (* a full disk must not look like an answer *)
+  exit (try flush stdout; code with Sys_error e -> prerr_endline ("headroom: cannot write to stdout: " ^ e); 2)

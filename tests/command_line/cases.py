@@ -461,6 +461,13 @@ for offset in ("inf", "1e300"):
              [*SIMULATE, "--stabilizer", "online-fa3", "--set", "offset=" + offset, "--rows", "0-9"],
              1, has=["first nan", "inf"])
 
+# check. Without the checker, which is built where Coq is, there is no more to ask (tests/proofs does).
+case("check-help", ["check", "--help"], 0, has=["rejected", "no theorem covers it"])
+case("check-nothing", ["check"], 2, err=r"certificate")
+case("check-no-tensors", ["check", "certificate.json"], 2, err=r"tensors")
+case("check-two-files", ["check", "certificate.json", "q.npy", "k.npy"], 2,
+     err=r"found 2 tensor files, expected one \.safetensors file or three \.npy files")
+
 # replay, shrink. Findings of cases B, C and F (tests/unit/fuzz): what is wrong with a file is tested
 # where the reader is.
 FOUND = "examples/findings/"

@@ -49,6 +49,15 @@ def with_kernel(certificate, old, new):
     return certificate
 
 
+def with_max_error(certificate):
+    """An output.error limit that the claim meets and the checker's own bound does not."""
+    for claim in certificate["claims"]:
+        if claim["id"] == "output.error":
+            claim.update(value=["0x0p+0", "0x1p-30"], limit="0x1p-30", kind="at-most", required=True,
+                         margin_bits="0x0p+0")
+    certificate["parameters"]["max_error"] = "0x1p-30"
+
+
 def changes(original):
     """(what, exit codes that are right, changed certificate or raw text)"""
     def edit(what, function, codes=(1,)):
@@ -110,6 +119,41 @@ def changes(original):
     yield edit("mask unknown", put("head", "mask", "window"), (4,))
     for times in ("64", "1024", "100000", "-1", "0", "x", "log2:1000"):
         yield edit(f"scale {times}", put("head", "scale", times), (1, 4))
+    for scale in ("1/0", "0/1", "1e9999999", "inf", "nan", "1/sqrt(0)", "1/sqrt(-4)", "9" * 5000, "1/sqrt(9999999999999999999)",
+                  "log2:1/0", "log2:", "0x1p-3"):
+        yield edit(f"scale {scale[:20]}", put("head", "scale", scale))
+    yield "deep nesting", (1,), "[" * 200000 + "]" * 200000
+    yield "deep nesting inside", (1,), text[:-1] + ', "more": ' + '{"a":' * 5000 + "1" + "}" * 5000 + "}"
+    yield "nothing", (1,), ""
+    yield "no object", (1,), "[]"
+    yield "a number", (1,), "1" * 100000
+    yield "control characters", (1, 4), text.replace("clis", "cl\\u0000is", 1)
+    yield "not UTF-16", (1,), text.replace("clis", "\\ud800", 1)
+    for number in ("0x1p+99999", "0x1p-99999", "0x" + "f" * 3000 + "p+0", "0x1p+999999", "inf", "nan", "-0x1p+0", "1e5"):
+        yield edit(f"C = {number[:12]}", put("gate", "C", number), (1, 4))
+        yield edit(f"kappa = {number[:12]}", put("gate", "kappa", number), (1, 4))
+        yield edit(f"eps = {number[:12]}", put("parameters", "eps", number))
+    for number in (-1, 0, 1e30, 2 ** 62, 10 ** 14, 1.5, "64", None, True):
+        yield edit(f"channels = {number}", put("head", "channels", number))
+        yield edit(f"keys = {number}", put("head", "keys", number))
+        yield edit(f"length = {number}", put("head", "length", number), (1, 4))
+    for key in ("safe", "accurate"):
+        yield edit(key, put(key, "fails"))
+    yield edit("status proved", put("status", "proved"))
+    yield edit("accepts", put("gate", "accepts", "unknown"))
+    yield edit("stabilizer", put("gate", "stabilizer", "clis-alg1"))
+    yield edit("binding", put("binding", "score.range"))
+    yield edit("margin", put("margin_bits", short(next_float(original["margin_bits"], 1))))
+    yield edit("path online", put("path", "online"), (4,))
+    yield edit("cast", put("head", "cast", "rne"), (4,))
+    for modifiers in ({}, {"softcap": "0x1p+4"}, {"window": [3, 0]}, {"sink": "0x0p+0"}):
+        yield edit(f"modifiers {modifiers}", put("head", "modifiers", modifiers), (4,))
+    yield edit("v_magnitude an ulp up", put("values", "v_magnitude", short(next_float(original["values"]["v_magnitude"], 1))))
+    yield edit("v_magnitude an ulp down", put("values", "v_magnitude", short(next_float(original["values"]["v_magnitude"], -1))))
+    yield edit("most_visible", put("values", "most_visible", original["values"]["most_visible"] + 1))
+    for limit in ("0x1p-60", "0x1p-1000", "0x0p+0"):
+        yield edit(f"max_error {limit}", put("parameters", "max_error", limit))
+    yield edit("max_error with its claim", with_max_error)
     for verdict in ("fallback", "undecided", "refuted"):
         yield edit(f"verdict {verdict}", put("verdict", verdict), (4,))
     for policy in ("clis-alg1", "fixed-m", "online"):
@@ -123,6 +167,12 @@ def changes(original):
             if value not in ("inf", "-inf") and float.fromhex(value) != 0:
                 worse = short(next_float(value, 1) if float.fromhex(value) > 0 else next_float(value, -1))
                 yield edit(f"{name}: an ulp over its limit", put("claims", i, "value", 1, worse))
+        if claim["required"]:
+            if claim["id"] != "normalise.range":  # there are two
+                yield edit(f"{name}: left out", lambda c, k=i: c["claims"].pop(k) and None)
+            yield edit(f"{name}: not required", put("claims", i, "required", False))
+        if claim["unit"] == "log2" and claim["limit"] is not None and float.fromhex(claim["margin_bits"]) > 0:
+            yield edit(f"{name}: margin an ulp up", put("claims", i, "margin_bits", short(next_float(claim["margin_bits"], 1))))
         if claim["limit"] is not None:
             yield edit(f"{name}: outcome", put("claims", i, "outcome", "unknown"))
         yield edit(f"{name}: value decimal", put("claims", i, "value", ["0.5", "0.5"]))
