@@ -54,9 +54,9 @@ class Checker {
     require(known, {key}, std::string(f.name), "one of " + list);
   }
 
-  void count(const std::string& key, int value, int least) {
-    require(value >= least && value <= max_count, {key}, std::to_string(value),
-            fmt::format("an integer from {} to {}", least, max_count));
+  void count(const std::string& key, int value, int least, int most = max_count) {
+    require(value >= least && value <= most, {key}, std::to_string(value),
+            fmt::format("an integer from {} to {}", least, most));
   }
 
   void accumulator(const std::string& section, const Accumulator& a) {
@@ -448,7 +448,7 @@ std::optional<ModelProblem> find_problem(const KernelModel& m) {
   check.count("gate.query_block", m.gate.query_block, 0);
   check.count("tiles.keys", m.tiles.keys, 1);
   check.count("tiles.queries", m.tiles.queries, 1);
-  check.count("split.parts", m.split.parts, 1);
+  check.count("split.parts", m.split.parts, 1, max_split_parts);
   // the stored score may be a narrower format than FP32; a mask value that it cannot hold is
   // rounded when it is applied, as a kernel's conversion would
   check.require(!std::isnan(m.mask.value) && m.mask.value < 0 &&

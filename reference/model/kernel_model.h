@@ -221,6 +221,9 @@ enum class MergeRule : std::uint8_t {
   lse_log1p,   ///< LSE = a + ln(1 + e^(b - a)) in the order of the parts: b - a may be positive
   accumulate,  ///< O and l are added: every part has the same mu
 };
+/// Far more parts than any grid of a GPU has blocks for one head; what each part holds is kept
+/// until the merge.
+inline constexpr int max_split_parts = 4096;
 struct SplitStage {
   int parts = 1;  ///< contiguous parts of whole tiles, as equal as can be
   MergeRule merge = MergeRule::lse;

@@ -471,7 +471,9 @@ TEST(KernelFile, ErrorsNameThePlace) {
        "k.toml:6:8: exponent.base: found e with log2(e) at a site of its own, expected both at one "
        "site: base e multiplies no log2(e)"},
       {"[split]\nparts = 0\n",
-       "k.toml:4:9: split.parts: found 0, expected an integer from 1 to 1048576"},
+       "k.toml:4:9: split.parts: found 0, expected an integer from 1 to 4096"},
+      {"[split]\nparts = 4097\n",
+       "k.toml:4:9: split.parts: found 4097, expected an integer from 1 to 4096"},
       {"[split]\nmerge = \"sum\"\n",
        "k.toml:4:9: split.merge: found \"sum\", expected one of lse, lse-naive, lse-log1p, "
        "accumulate"},
