@@ -427,6 +427,7 @@ std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const Kern
     oneapi::tbb::parallel_for(std::size_t{0}, heads.size(), [&](std::size_t i) {
       const UpwardRounding up;
       own[i] = norms_of(scan_head(up, heads[i], kernel, Operands(up, heads[i], kernel)));
+      heads[i].drop_pages();
     });
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const auto [it, fresh] = over_batch.emplace(key(i), own[i]);
@@ -443,6 +444,7 @@ std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const Kern
                              joint ? over_batch.at(key(i)) : norms_of(scan));
     reports[i].safe = conjunction(reports[i].claims, false);
     reports[i].accurate = conjunction(reports[i].claims, true);
+    heads[i].drop_pages();
     if (progress) progress(++finished);
   });
   return reports;

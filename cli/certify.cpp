@@ -350,6 +350,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
   if (!arguments.certificates.empty() || arguments.json) {
     for (std::size_t i = 0; i < heads.size(); ++i) {
       certificates.push_back(certificate_json(heads[i], kernel, options, reports[i]));
+      heads[i].drop_pages();
     }
   }
   for (const Head& head : heads) head.require_unchanged();

@@ -217,6 +217,7 @@ void run_reference(const ReferenceArguments& a, int& exit_code) {
       }
       same_prefix.push_back(s.head);
       tensors.push_back(std::move(t));
+      s.head->drop_pages();
     }
     stack(out, same_prefix, tensors);
   }

@@ -685,6 +685,7 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
         const auto loop = make_loop_stabilizer(a.stabilizer, parameters);
         run.result.events = simulate(problem, kernel, *loop, failed, with_events).events;
       }
+      head.drop_pages();
       if (a.output.empty()) continue;
       if (!same_prefix.empty() && same_prefix.front()->prefix != head.prefix) {
         stack(out, same_prefix, tensors);

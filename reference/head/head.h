@@ -54,6 +54,10 @@ struct Head {
   std::int64_t channels() const { return q.columns(); }
   std::int64_t value_channels() const { return v.columns(); }
 
+  /// Takes the pages of its rows out of the process, so that a run over files larger than memory
+  /// stays small: to be called when the head is done. Whoever reads them again, as heads do that
+  /// share keys or interleave their rows, reads them from the file again.
+  void drop_pages() const;
   /// Throws InputError if one of the files changed since it was opened: to be called between the
   /// last read of the head's numbers and the first word about them.
   void require_unchanged() const;

@@ -522,6 +522,7 @@ void add_heads(std::vector<Head>& heads, const Triple& triple, const LoadOptions
         head.file_q = q.matrix(triple.files[0], b, h);
         head.file_k = k.matrix(triple.files[1], b, head.kv_head);
         head.file_v = v.matrix(triple.files[2], b, head.kv_head);
+        head.drop_pages();
       }
       set_scale(head, file, options);
       set_mask(head, file, options, triple.where(0));

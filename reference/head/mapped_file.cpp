@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,6 +54,8 @@ const char* name_of(const std::byte* address) {
   return nullptr;
 }
 
+std::atomic<std::size_t> mapped_bytes{0};
+
 const char* program_name = "";
 struct sigaction previous_action {};
 std::atomic_flag is_exiting = ATOMIC_FLAG_INIT;
@@ -92,6 +95,7 @@ MappedFile::MappedFile(int descriptor, std::size_t bytes, std::string name) : si
     throw InputError(fmt::format("{}: cannot map: {}", *name_, std::strerror(error)));
   }
   data_ = static_cast<const std::byte*>(map);
+  mapped_bytes += bytes;
   slot_->name = name_->c_str();
   slot_->end = data_ + bytes;
   slot_->begin = data_;
@@ -104,6 +108,19 @@ MappedFile::~MappedFile() {
   slot_->name = nullptr;
   slot_->taken = false;
   ::munmap(const_cast<std::byte*>(data_), size_);
+  mapped_bytes -= size_;
+}
+
+void MappedFile::drop(const std::byte* data, std::size_t bytes) const {
+  const std::less_equal<> in_order;  // of pointers into anything
+  const bool inside = data_ != nullptr && in_order(data_, data) && in_order(data, data_ + size_) &&
+                      bytes <= size_ - static_cast<std::size_t>(data - data_);
+  if (!inside || bytes == 0 || mapped_bytes <= resident_bytes) return;
+  // whole pages, outward: a mapping begins at one, and no page of it was ever written to
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t begin = static_cast<std::size_t>(data - data_) / page * page;
+  const std::size_t end = static_cast<std::size_t>(data - data_) + bytes;
+  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 void MappedFile::swap(MappedFile& other) noexcept {

@@ -13,6 +13,8 @@ namespace headroom {
 /// A mapping is no snapshot. Where a file is cut off after it was mapped, a read beyond its last
 /// page raises SIGBUS and the rest of that page reads as zeros: the first ends the process unless
 /// `exit_on_truncation` was called, the second is what `TensorFile::require_unchanged` is for.
+/// Files may be larger than memory: pages are clean, and `drop` gives them back before the system
+/// has to look for them.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -27,6 +29,12 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
+
+  /// Takes the pages of these bytes out of the process where they lie in this mapping and more than
+  /// `resident_bytes` are mapped in all: what comes next needs the room. They are read from the
+  /// file again if they are read again, other bytes of the first and last page included. Any thread
+  /// may call it, and read meanwhile.
+  void drop(const std::byte* data, std::size_t bytes) const;
 
   /// Private to the source file; public for the signal handler.
   struct Slot {
@@ -43,6 +51,9 @@ class MappedFile {
   std::unique_ptr<const std::string> name_;  // stays where it is while the slot points to it
   Slot* slot_ = nullptr;
 };
+
+/// Mapped files that hold no more than this together stay resident once they are read.
+inline constexpr std::size_t resident_bytes = std::size_t{128} << 20;
 
 /// Installs a handler of SIGBUS for the whole process: where a MappedFile was cut off while it was
 /// read, one line on stderr that begins with `program` and names the file, then _exit(2), so that

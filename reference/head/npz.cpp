@@ -131,6 +131,18 @@ class Inflater {
   std::vector<Bytef> buffer_ = std::vector<Bytef>(std::size_t{1} << 18);
 };
 
+/// CRC-32 of mapped bytes, whose pages are dropped behind it.
+uLong checksum(const MappedFile& map, std::span<const std::byte> bytes) {
+  constexpr std::size_t piece = std::size_t{16} << 20;
+  uLong crc = ::crc32(0, nullptr, 0);
+  for (std::size_t i = 0; i < bytes.size(); i += piece) {
+    const auto part = bytes.subspan(i, std::min(piece, bytes.size() - i));
+    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
+    map.drop(part.data(), part.size());
+  }
+  return crc;
+}
+
 bool is_array(const ZipMember& member) {
   return member.name.size() > npy_ending.size() && member.name.ends_with(npy_ending);
 }
@@ -141,7 +153,8 @@ void parse_npz(TensorFile& file, const OpenOptions& options) {
   file.is_npz_ = true;
   const std::string where = path_text(file.path_);
   const std::vector<ZipMember> members =
-      read_zip_directory(where, {file.map_.data(), file.map_.size()});
+      read_zip_directory(where, {file.map_.data(), file.map_.size()},
+                         [&file] { file.map_.drop(file.map_.data(), file.map_.size()); });
   if (!members.empty() && std::none_of(members.begin(), members.end(), is_array)) {
     throw InputError(
         fmt::format("{}: zip archive: holds {}, expected members that end in .npy (a "
@@ -170,6 +183,7 @@ void parse_npz(TensorFile& file, const OpenOptions& options) {
     for (std::size_t i = 0; i < members.size(); ++i) {
       if (!members[i].deflated || !is_array(members[i])) continue;
       inflater.add(members[i], begin[i]);
+      file.map_.drop(members[i].stored.data(), members[i].stored.size());
       end = begin[i] + members[i].size;
     }
     if (end > 0) file.inflated_ = inflater.map(end);
@@ -185,8 +199,7 @@ void parse_npz(TensorFile& file, const OpenOptions& options) {
     std::span<const std::byte> bytes = member.stored;
     if (member.deflated) {
       bytes = {file.inflated_.data() + begin[i], static_cast<std::size_t>(member.size)};
-    } else if (::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()) !=
-               member.crc32) {
+    } else if (checksum(file.map_, bytes) != member.crc32) {
       throw InputError(at + ": its checksum is wrong (damaged file?)");
     }
     NpyArray array = read_npy(at, bytes, options);

@@ -178,6 +178,11 @@ std::string TensorFile::summary() const {
   return text;
 }
 
+void TensorFile::drop(const std::byte* data, std::int64_t bytes) const {
+  map_.drop(data, static_cast<std::size_t>(bytes));
+  inflated_.drop(data, static_cast<std::size_t>(bytes));
+}
+
 void TensorFile::require_unchanged() const {
   struct stat status {};
   const bool found = ::stat(path_.c_str(), &status) == 0;

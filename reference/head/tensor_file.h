@@ -95,6 +95,8 @@ class TensorFile {
 
   /// One line that lists tensors with shape and dtype, at most 20 and then a count.
   std::string summary() const;
+  /// Takes the pages of these bytes of a tensor out of the process (MappedFile::drop).
+  void drop(const std::byte* data, std::int64_t bytes) const;
   /// Throws InputError if the file's size or modification time is no longer what it was on opening,
   /// or if the path now names another file.
   void require_unchanged() const;

@@ -80,7 +80,7 @@ class Reader {
   Reader(const std::string& where, std::span<const std::byte> archive)
       : where_(where), archive_(archive), fields_(archive) {}
 
-  std::vector<ZipMember> read() {
+  std::vector<ZipMember> read(const std::function<void()>& pause) {
     const Directory directory = find_directory();
     std::vector<ZipMember> members;
     std::vector<Extent> extents;
@@ -101,7 +101,9 @@ class Reader {
         fail("member " + quoted_text(members.back().name) + " is there twice");
       }
       at += length;
+      if (pause && i % 256 == 255) pause();  // each member took a page, and those around it
     }
+    if (pause) pause();
     if (at != end) fail(fmt::format("{} bytes behind the last entry of the directory", end - at));
     check_extents(extents, members);
     return members;
@@ -257,8 +259,9 @@ class Reader {
 }  // namespace
 
 std::vector<ZipMember> read_zip_directory(const std::string& where,
-                                          std::span<const std::byte> archive) {
-  return Reader(where, archive).read();
+                                          std::span<const std::byte> archive,
+                                          const std::function<void()>& pause) {
+  return Reader(where, archive).read(pause);
 }
 
 }  // namespace headroom

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,7 +27,11 @@ struct ZipMember {
 /// the name and method beside the data are those of the directory; no name comes twice; nothing is
 /// encrypted or in several volumes; no member claims more than deflate can hold. At most 65,536
 /// members. Throws InputError; memory is bounded by the size of the directory.
+///
+/// Beside the directory a few bytes of each member are read, all over the archive. `pause`, if
+/// given, is called now and then while nothing of it is needed in memory.
 std::vector<ZipMember> read_zip_directory(const std::string& where,
-                                          std::span<const std::byte> archive);
+                                          std::span<const std::byte> archive,
+                                          const std::function<void()>& pause = {});
 
 }  // namespace headroom

@@ -278,3 +278,18 @@ mutation("pass-first-candidate-only", "certify/scan_passes.cpp",
          "*FindsTheSameMaxima*")
 mutation("branch-and-bound-stops-early", "certify/worst_rows.cpp",
          "  if (range <= worst) return true;\n", "  return true;\n", SCAN, "WorstRows*")
+
+# Files -------------------------------------------------------------------------------------------
+
+FILES = "tests/unit/head/head_files_test"
+mutation("pages-dropped-outside-the-mapping", "reference/head/mapped_file.cpp",
+         "  if (!inside || bytes == 0 ||", "  if ((!inside && bytes == 1) || bytes == 0 ||", FILES,
+         "Drop.TouchesNothing*")
+mutation("half-of-the-pages-kept", "reference/head/mapped_file.cpp",
+         "  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);\n",
+         "  ::madvise(const_cast<std::byte*>(data_) + begin, (end - begin) / 2, MADV_DONTNEED);\n",
+         FILES, "Drop.Takes*")
+mutation("split-parts-without-limit", "reference/model/kernel_model.cpp",
+         "  check.count(\"split.parts\", m.split.parts, 1, max_split_parts);\n",
+         "  check.count(\"split.parts\", m.split.parts, 1);\n",
+         "tests/unit/model/model_kernel_file_test")
