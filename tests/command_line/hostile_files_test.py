@@ -112,6 +112,81 @@ class Hostile(unittest.TestCase):
         os.mkfifo(self.folder / "x.json")
         self.assert_refused(self.run_program("certify", head, *CERTIFY), "x.json", "is a FIFO")
 
+    def test_outputs_that_cannot_be_written(self):
+        plain, folder = self.folder / "plain", self.folder / "folder"
+        plain.write_bytes(b"old")
+        folder.mkdir()
+        reference = ["reference", ROPE, "--format", "fp32", "--rows", "0", "-o"]
+        certify = ["certify", ROPE, *CERTIFY, "--certificates"]
+        npy = folder / "taken.npy"
+        npy.mkdir()
+        before = self.written()
+        for command, target, says in (
+                (certify, plain, "cannot make this folder"),
+                (certify, plain / "below", "cannot make this folder"),
+                (certify, "/proc/headroom", "cannot make this folder"),
+                (certify, "/dev/null", "cannot make this folder"),
+                (reference, self.folder / "none" / "o.safetensors", "No such file or directory"),
+                (reference, plain / "o.safetensors", "Not a directory"),
+                (reference, "/proc/o.safetensors", "o.safetensors"),
+                ([*reference[:-1], "--heads", "layer1:0", "-o"], npy, "is no regular file")):
+            self.assert_refused(self.run_program(*command, target), target, says)
+        # one certificate's name is taken by a folder: that one is missing, none is half there
+        out = self.folder / "out"
+        self.assertEqual(self.run_program(*certify, out).returncode, 0)
+        names = sorted(path.name for path in out.iterdir())
+        taken = out / names[-1]
+        whole = {name: (out / name).read_bytes() for name in names}
+        taken.unlink()
+        taken.mkdir()
+        self.assert_refused(self.run_program(*certify, out), taken.name, "is no regular file")
+        for name in names[:-1]:
+            self.assertEqual((out / name).read_bytes(), whole[name])
+        shutil.rmtree(out)
+        self.assertEqual(self.written(), before)
+
+    def test_a_disk_that_is_read_only(self):
+        with small_tmpfs(self.folder / "disk", "48k", read_only=True) as disk:
+            if disk is None:
+                self.skipTest("cannot mount a tmpfs here")
+            for arguments in (["certify", ROPE, *CERTIFY, "--certificates", disk],
+                              ["certify", ROPE, *CERTIFY, "--certificates", disk / "out"],
+                              ["reference", ROPE, "--format", "fp32", "--rows", "0", "-o",
+                               disk / "o.safetensors"]):
+                self.assert_refused(self.run_program(*arguments), disk, "Read-only file system")
+
+    def test_many_files_and_many_heads(self):
+        """Forty heads of one file, and three hundred files with few descriptors: what is said of a
+        head does not depend on what else is there."""
+        draw = random.Random(5)
+        def triple(heads):
+            words = {name: b"".join(struct.pack("<f", draw.uniform(-2, 2))[2:]
+                                    for _ in range(heads * 24)) for name in "qkv"}
+            return {name: ("BF16", [heads, 6, 4], data) for name, data in words.items()}
+        tensors = triple(40)
+        forty = self.folder / "forty.safetensors"
+        forty.write_bytes(safetensors(tensors))
+        together = json.loads(self.run_program("certify", forty, *CERTIFY, "--json").stdout)["heads"]
+        self.assertEqual([h["head"]["id"] for h in together], [f"forty:{i}" for i in range(40)])
+        paths = []
+        for i in range(300):
+            path = self.folder / f"f{i:03}.safetensors"
+            path.write_bytes(safetensors(
+                {name: (dtype, [6, 4], data[i % 40 * 48:(i % 40 + 1) * 48])
+                 for name, (dtype, _, data) in tensors.items()}))
+            paths.append(path)
+        out = self.folder / "out"
+        done = self.run_program(
+            "certify", *paths, *CERTIFY, "--json", "--certificates", out,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32)))
+        self.assertNotEqual(done.returncode, 2, done.stderr)
+        alone = json.loads(done.stdout)["heads"]
+        self.assertEqual(len(list(out.iterdir())), 300)
+        self.assertEqual([h["head"]["id"] for h in alone], [f"f{i:03}:0" for i in range(300)])
+        for i, head in enumerate(alone):
+            self.assertEqual(head["claims"], together[i % 40]["claims"])
+            self.assertEqual(head["head"]["sha256"], together[i % 40]["head"]["sha256"])
+
     def test_names_of_any_bytes(self):
         name = os.path.join(os.fsencode(self.folder), b"caf\xe9\n\x1b[31m.safetensors")
         with open(name, "wb") as out:
@@ -312,11 +387,12 @@ def has_nameless_files(folder):
 
 
 @contextlib.contextmanager
-def small_tmpfs(folder, size):
+def small_tmpfs(folder, size, read_only=False):
     """A mounted tmpfs, or None where that is not allowed."""
     folder.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
-    mounted = libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={size}".encode()) == 0
+    mounted = libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", int(read_only),  # MS_RDONLY: 1
+                         f"size={size}".encode()) == 0
     try:
         yield folder if mounted else None
     finally:
