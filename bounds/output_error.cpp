@@ -155,6 +155,9 @@ OutputError compose(const UpwardRounding&, const KernelModel& kernel, const Outp
   const Interval mass = stage.mass;
   const bool rounded_sum = kernel.p.denominator_rounded;
 
+  // An error of all of a weight, or of all of 1 / l, leaves no bound (and no sign).
+  if (!((one - stage.eps_e).lo() > 0)) return result;
+
   // Weights: r in [r_min, r_max], absolute errors h.
   Interval r_max = stage.shift * power(one + stage.eps_e, row.exp2_factors);
   Interval r_min = power(one - stage.eps_e, row.exp2_factors) / stage.shift;
@@ -200,6 +203,7 @@ OutputError compose(const UpwardRounding&, const KernelModel& kernel, const Outp
   Interval reciprocal_underflow(0.0);
   if (last.division == Division::reciprocal) {
     const double ulps = last.reciprocal_max_error_ulps;
+    if (!(ulps < std::ldexp(1.0, arithmetic.precision - 1))) return result;
     const Interval error =
         ulps <= 0.5 ? unit
                     : Interval(ulps) / (power_of_two(arithmetic.precision - 1) - Interval(ulps));

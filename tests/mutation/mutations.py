@@ -156,6 +156,13 @@ mutation("mean-of-all-keys", "certify/head_scan.cpp",
 mutation("nan-in-V-not-seen", "certify/head_scan.cpp",
          "      if (!std::isfinite(v)) {\n", "      if (std::isinf(v)) {\n", POLICIES, "*NonFinite*")
 
+OUTPUT = "tests/unit/bounds/bounds_output_test"
+mutation("reciprocal-that-promises-nothing", "bounds/output_error.cpp",
+         "    if (!(ulps < std::ldexp(1.0, arithmetic.precision - 1))) return result;\n", "", OUTPUT,
+         "*WithoutAPromise*")
+mutation("exponentials-that-promise-nothing", "bounds/output_error.cpp",
+         "  if (!((one - stage.eps_e).lo() > 0)) return result;\n", "", OUTPUT, "*WithoutAPromise*")
+
 # Claims ------------------------------------------------------------------------------------------
 
 mutation("margin-without-score-error", "certify/fixed_path.cpp",

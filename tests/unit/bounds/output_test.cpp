@@ -533,6 +533,50 @@ TEST(OutputError, ReciprocalThatLeavesTheNormalRange) {
   EXPECT_LE(std::fabs(r * l - 1), unknown);
 }
 
+// An error of k ulps of the result r^ of 1/l is at most k / (2^(p - 1) - k) of 1/l; from
+// k = 2^(p - 1) on, r^ may be any number, and there is no bound.
+TEST(OutputError, ReciprocalWithoutAPromise) {
+  const UpwardRounding up;
+  KernelModel kernel = base();
+  kernel.normalise.division = Division::reciprocal;
+  const OutputErrorInputs in = plain_row(8, 0);
+  for (const Format& narrow : {fp32, fp16, bf16}) {
+    kernel.denominator = {narrow, {OrderKind::sequential}};
+    const double half = std::ldexp(1.0, narrow.precision - 1);  // ulps in a number 1
+    kernel.normalise.reciprocal_max_error_ulps = half / 4;
+    // V = 1: r^ may be 4/3 of 1/l, or 1/l / (1 + 1/4)
+    EXPECT_GE(output_error(up, kernel, in).normalise.value(), 1.0 / 3) << narrow.name;
+    kernel.normalise.reciprocal_max_error_ulps = half;
+    EXPECT_FALSE(output_error(up, kernel, in).defined) << narrow.name;
+    for (const double k : {half * 2, half * 1024, 0x1p22}) {
+      kernel.normalise.reciprocal_max_error_ulps = k;
+      const OutputError e = output_error(up, kernel, in);
+      EXPECT_TRUE(k < half || !e.defined) << narrow.name << " " << k;
+      EXPECT_GE(e.total.value(), 0) << narrow.name << " " << k;
+    }
+  }
+}
+
+// E = 0 is allowed from an error of 1 on: no factor of such a unit has a lower bound, an even
+// number of them no more than an odd one.
+TEST(OutputError, ExponentialsWithoutAPromise) {
+  const UpwardRounding up;
+  KernelModel kernel = base();
+  kernel.exp2.name = "ulp:K";
+  kernel.exp2.monotone_at_integers = false;
+  OutputErrorInputs in = plain_row(8, 0);
+  for (const int factors : {1, 2, 3, 4}) {
+    in.exp2_factors = factors;
+    in.rescales = factors - 1;
+    kernel.exp2.max_error_ulps = 0x1p20;  // an error of 1/7
+    EXPECT_TRUE(output_error(up, kernel, in).defined) << factors;
+    for (const double k : {0x1p22, 0x1.8p22, 0x1.fp22}) {  // 1, 3, 31
+      kernel.exp2.max_error_ulps = k;
+      EXPECT_FALSE(output_error(up, kernel, in).defined) << factors << " " << k;
+    }
+  }
+}
+
 TEST(ProductFlush, CaseF) {
   const UpwardRounding up;
   KernelModel kernel = base();
