@@ -203,6 +203,7 @@ void parse_npz(TensorFile& file, const OpenOptions& options) {
       throw InputError(at + ": its checksum is wrong (damaged file?)");
     }
     NpyArray array = read_npy(at, bytes, options);
+    file.map_.drop(member.stored.data(), member.stored.size());  // its header was read again
     std::string name = member.name.substr(0, member.name.size() - npy_ending.size());
     const auto size = static_cast<std::int64_t>(array.data.size());
     if (array.operand == nullptr) {
