@@ -24,6 +24,7 @@
 #include "reference/evaluate/simulate/compare.h"
 #include "reference/format/convert.h"
 #include "reference/input_error.h"
+#include "reference/real/fp_environment.h"
 #include "reference/stabilizer/stabilizer.h"
 
 namespace headroom::fuzz {
@@ -923,6 +924,7 @@ Diagnosis diagnose(const Target& target, const Candidate& candidate, Objective o
     d.verdict = reason;
     return d;
   };
+  const NearestRounding nearest;  // whatever the caller's
   try {
     Diagnosis d;
     d.objective = objective;
