@@ -46,6 +46,8 @@ THEOREMS = [
     "Checker.check_sound", "Certified.certified", "Certified.lost_mass_within",
     "FastSums.decode_list_value", "FastSums.norm2_value", "FastSums.product_value",
     "FastCheck.check_fast_sound", "FastCheck.certified_fast",
+    "Instance.instance_checked", "Instance.instance_checked_fast", "Instance.instance_certified",
+    "Instance.smaller_kappa_refused",
     "Log2e.scale_enclosed", "Words.decode_row_value",
     "CounterexampleAccumulator.bf16_accumulator_overflows",
     "CounterexampleCentring.rounded_mean_all_scores_negative",
