@@ -240,6 +240,41 @@ def main(headroom, check, *files):
                             failures.append(f"{change} in {name}: found exit {result.returncode}, expected 1")
                         else:
                             rejected += 1
+                # tensors under each other's names, and as .npy files
+                def named(**names):
+                    header = {key: value for key, value in offsets.items()}
+                    for name, other in names.items():
+                        header[certificate["head"]["prefix"] + name] = offsets[certificate["head"]["prefix"] + other]
+                    text = json.dumps(header).encode()
+                    broken.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:])
+                    return [broken]
+
+                def arrays(order="qkv", descr="|V2", fortran="False", cut=0, magic=b"\x93NUMPY"):
+                    files = []
+                    for name in order:
+                        tensor = offsets[certificate["head"]["prefix"] + name]
+                        begin, end = (at + 8 + length for at in tensor["data_offsets"])
+                        text = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {tuple(tensor['shape'])}, }}\n"
+                        files.append(scratch / f"{name}.npy")
+                        files[-1].write_bytes(magic + b"\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+                                              + data[begin:end - cut])
+                    return files
+
+                for what, code, tensors in (
+                        ("the tensors as they are", 0, named), ("k and v swapped", 1, lambda: named(k="v", v="k")),
+                        ("q for k", 1, lambda: named(k="q")), (".npy files", 0, arrays),
+                        (".npy files in another order", 1, lambda: arrays("kqv")),
+                        (".npy files of FP16", 1, lambda: arrays(descr="<f2")),
+                        (".npy files in Fortran order", 2, lambda: arrays(fortran="True")),
+                        (".npy files of integers", 2, lambda: arrays(descr="<i2")),
+                        (".npy files that are cut", 2, lambda: arrays(cut=2)),
+                        ("no .npy files", 2, lambda: arrays(magic=b"\x93NUMPX")),
+                        ("one file twice", 1, lambda: [arrays()[0]] * 3)):
+                    result = run(check, path, *tensors())
+                    if result.returncode != code:
+                        failures.append(f"{what}: found exit {result.returncode}, expected {code}: "
+                                        f"{(result.stdout + result.stderr).strip()}")
+                    rejected += code != 0
                 for cut in (0, 4, 100, len(data) // 2):
                     broken.write_bytes(data[:cut])
                     result = run(check, path, broken)
