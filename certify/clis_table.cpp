@@ -13,10 +13,13 @@ CertifiedTable certified_table(const Head& head, const KernelModel& kernel, doub
   const UpwardRounding up;
   const Operands operands(up, head, kernel);
   const HeadScan scan = scan_head(up, head, kernel, operands);
-  if (!scan.finite) return {0, std::numeric_limits<double>::infinity(), false};
+  if (!scan.finite)
+    return {0, std::numeric_limits<double>::infinity(), false,
+            std::numeric_limits<double>::infinity()};
   const auto fixed =
       make_fixed_stabilizer(up, Policy::clis, head, kernel, operands, scan, norms_of(scan), eps);
-  return {fixed->cap(), fixed->kappa(), fixed->gate().accepts == Tri::yes};
+  const FixedStabilizer::Gate gate = fixed->gate();
+  return {fixed->cap(), fixed->kappa(), gate.accepts == Tri::yes, gate.value.hi() - gate.limit};
 }
 
 }  // namespace headroom

@@ -11,6 +11,7 @@ struct CertifiedTable {
   double cap = 0;
   double kappa = 0;
   bool accepts = false;  ///< what the sound gate says of the head
+  double beyond = 0;     ///< the gate's value, upper end, less its limit; log2 units
 };
 /// A head that holds NaN or infinity has no table: its gate refuses, and the slope that its norms
 /// would give is infinite. `eps`: limit of the lost mass, which sets the gate's guard bits.

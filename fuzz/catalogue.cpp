@@ -123,6 +123,7 @@ std::vector<Hunt> make_catalogue() {
                      "[normalise]\noutput = \"fp32\"\nguard = \"zero-to-zero\"\n",
                      "algorithm-1.toml"),
         "clis-alg1", {}, {zero_row}));
+    h = by(h, EventKind::flush, SimulationStage::weight);
     h.target.scale.reset();
     h.space.shapes = {{8, 8, 4, 2}, {16, 16, 8, 4}, {16, 64, 16, 16}, {64, 64, 4, 2}};
     h.space.masks = {MaskKind::causal, MaskKind::causal_bottom_right};
@@ -134,23 +135,27 @@ std::vector<Hunt> make_catalogue() {
   vfa.normalise.guard = DenominatorGuard::maximum;
   vfa.normalise.guard_value = 1e-7F;
   const LoopParameters aiter = {{"sink_blocks", 0}, {"local_blocks", 0}, {"safety", 1}};
-  all.push_back(entry("vfa-over", "block summaries above every score: all weights flush", vfa,
-                      "vfa", aiter, {zero_row}));
+  all.push_back(by(entry("vfa-over", "block summaries above every score: all weights flush", vfa,
+                         "vfa", aiter, {zero_row}),
+                   EventKind::flush, SimulationStage::weight));
   all.push_back(by(entry("vfa-under",
                          "an aligned key that the block summary hides: weights "
                          "overflow",
                          vfa, "vfa", aiter, {non_finite}),
                    EventKind::infinity, SimulationStage::weight));
-  all.push_back(entry("fdpp-untested", "a constant shift without its range test", flushing(plain()),
-                      "fdpp-untested", {{"phi", 5}}, {non_finite, zero_row}));
+  all.push_back(by(entry("fdpp-untested", "a constant shift without its range test",
+                         flushing(plain()), "fdpp-untested", {{"phi", 5}}, {non_finite}),
+                   EventKind::infinity, SimulationStage::weight));
   // --- lazy rescaling
   {
     KernelModel k = flash();
     k.name = "fa4-fp8";
     k.p.format = e4m3fn;
     k.p.saturate = true;
-    all.push_back(entry("fa4-fp8", "FP8 weights with threshold 4 and offset 8 saturate, l does not",
-                        k, "fa4-row", {{"threshold", 4}, {"offset", 8}}, {saturation, inaccurate}));
+    all.push_back(
+        by(entry("fa4-fp8", "FP8 weights with threshold 4 and offset 8 saturate, l does not", k,
+                 "fa4-row", {{"threshold", 4}, {"offset", 8}}, {inaccurate}),
+           EventKind::saturation, SimulationStage::p));
   }
   {
     KernelModel k = flash();
@@ -160,8 +165,9 @@ std::vector<Hunt> make_catalogue() {
                    {swallowed_nan});
     h.space.poison_visible = true;
     all.push_back(h);
-    all.push_back(entry("fa4-poly-range", "arguments of 128 and more give NaN and negative weights",
-                        k, "fdpp-untested", {{"phi", 0}}, {non_finite, inaccurate}));
+    all.push_back(by(entry("fa4-poly-range", "arguments of 128 and more give NaN as weights", k,
+                           "fdpp-untested", {{"phi", 0}}, {non_finite}),
+                     EventKind::nan, SimulationStage::weight));
   }
   {
     Hunt h =
@@ -188,8 +194,9 @@ std::vector<Hunt> make_catalogue() {
     k.stabilizer.store = bf16;
     k.stabilizer.round_up = false;
     k.exponent.base = ExponentBase::e;
-    all.push_back(entry("bf16-maximum", "a maximum kept in BF16 lies below the scores", k,
-                        "online-rpa", {{"narrow_correction", 0}}, {non_finite}));
+    all.push_back(by(entry("bf16-maximum", "a maximum kept in BF16 lies below the scores", k,
+                           "online-rpa", {{"narrow_correction", 0}}, {non_finite}),
+                     EventKind::infinity, SimulationStage::weight));
   }
   {
     KernelModel k = plain(fp16);
@@ -209,10 +216,12 @@ std::vector<Hunt> make_catalogue() {
     all.push_back(h);
   }
   {
-    Hunt h = entry("sink-outside", "a sink that the maximum does not see overflows l", flash(),
-                   "online-fa3", {}, {non_finite, zero_row});
+    KernelModel k = flash();
+    k.exponent.fused = false;  // else the maximum's own weight overflows sooner
+    Hunt h = entry("sink-outside", "a sink that the maximum does not see: its weight overflows", k,
+                   "online-fa3", {}, {non_finite});
     h.space.sinks = true;
-    all.push_back(h);
+    all.push_back(by(h, EventKind::infinity, SimulationStage::weight));
   }
   // --- merges and the backward pass
   {

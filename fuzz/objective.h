@@ -11,10 +11,11 @@ namespace headroom::fuzz {
 /// Each is a statement about one execution of one head, decided exactly
 /// by `diagnose`; operands are finite where a row sees them, but for `swallowed_nan`.
 /// "Exact": over the operands as the kernel multiplies them. Rows that see no key
-/// are not looked at, nor, behind a gate, heads that it refuses (but by the two about gates).
+/// are not looked at, nor errors below the output format's smallest normal number, nor, behind a
+/// gate, heads that it refuses (but by the two about gates).
 enum class Objective : std::uint8_t {
   non_finite,  ///< an output or an LSE is NaN or infinite, where the exact one rounds to a number
-  zero_row,    ///< all outputs of a row are 0, and one of them should not be
+  zero_row,    ///< all outputs of a row are 0, and one should be larger than any rounding explains
   inaccurate,  ///< an output is off by more than the tolerance times the largest visible |v|
   lost_mass,   ///< keys whose stored weights are 0 have more than eps of a row's exact mass
   saturation,  ///< a weight was clipped to the largest number of P's format
