@@ -9,6 +9,7 @@ namespace headroom::cli {
 void add_certify(CLI::App& app, int& exit_code);
 void add_check(CLI::App& app, int& exit_code);
 void add_exp2(CLI::App& app, int& exit_code);
+void add_fuzz(CLI::App& app, int& exit_code);
 void add_limits(CLI::App& app, int& exit_code);
 void add_reference(CLI::App& app, int& exit_code);
 void add_replay(CLI::App& app, int& exit_code);

@@ -83,6 +83,7 @@ int run(int argc, char** argv) {
   headroom::cli::add_certify(app, exit_code);
   headroom::cli::add_check(app, exit_code);
   headroom::cli::add_exp2(app, exit_code);
+  headroom::cli::add_fuzz(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
   headroom::cli::add_reference(app, exit_code);
   headroom::cli::add_replay(app, exit_code);

@@ -11,6 +11,7 @@
 #include "fuzz/execute.h"
 #include "fuzz/hunt.h"
 #include "reference/evaluate/ladder/ladder.h"
+#include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
 
 namespace headroom::fuzz {
