@@ -92,7 +92,7 @@ let run ~json certificate_file files =
   if !most <> c.most_visible then rejected "values.most_visible: found %d, rows see %d" c.most_visible !most;
   let scale = scale_of c.scale in
   let binary = match scale with Checker.Binary _ -> true | _ -> false in
-  let kernel, operand = Model.kernel c.kernel_text ~keys:!most ~log2_scale:binary in
+  let kernels, operand = Model.kernel c.kernel_text ~keys:!most ~log2_scale:binary in
   (let sq, sk, sv = c.stored in
    List.iter (fun s -> if s <> operand then raise (Model.Not_covered ("stored " ^ s ^ ", multiplied as " ^ operand)))
      [ sq; sk; sv ]);
@@ -110,6 +110,7 @@ let run ~json certificate_file files =
       let lo = Exact.fp32 (fl flo) and hi = Exact.fp32 (fl fhi) in
       if not (Q.equal lo hi) then raise (Model.Not_covered "a scale so close to the middle of two FP32 numbers");
       lo in
+  if Q.geq (Q.abs constant) (Exact.power 100) then raise (Model.Not_covered "a scale of 2^100 or more");
   let in_units what x = match Exact.units x with
     | Some u -> u | None -> raise (Model.Not_covered (what ^ " finer than 2^-64")) in
   let cap = match Q.den c.cap with d when Z_.equal d Z_.one -> Q.num c.cap | _ -> rejected "gate.C: expected an integer" in
@@ -125,6 +126,7 @@ let run ~json certificate_file files =
   let numbers constants = {
     n_constants = constants; n_constant = in_units "the factor" constant; n_N = zi !most; n_V = v_max; n_ve = zi ve;
     n_G = Z_.zero; n_q = Z_.zero; n_bound = of_q Q.zero } in
+  let decide kernel =
   (* constants of a row, as constants_okb asks for them, rounded up *)
   let growth x h = Q.sub (Q.inv (Q.sub Q.one (Q.mul (Q.of_bigint h) x))) Q.one in
   let u = Exact.power (-24) in
@@ -196,6 +198,12 @@ let run ~json certificate_file files =
   if not fast && not (check_words kernel h scale (words_of t)) then
     rejected "a row or a key does not hold its inequalities: C = %s, kappa = %g do not fit the data"
       (Z_.to_string cap) (Q.to_float c.kappa);
+  kernel, bits, bound in
+  (* every reading of the kernel; what is printed is the worst *)
+  let decided = List.map decide kernels in
+  let kernel = (fun (k, _, _) -> k) (List.hd decided) in
+  let bits = List.fold_left (fun b (_, x, _) -> Float.min b x) infinity decided in
+  let bound = List.fold_left (fun b (_, _, x) -> Q.max b x) Q.zero decided in
   if json then
     print_json certificate_file "accepted" [
       "id", quoted c.id; "queries", string_of_int c.queries; "keys", string_of_int c.keys;

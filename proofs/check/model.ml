@@ -133,12 +133,19 @@ let kernel text ~keys ~log2_scale =
     else if Q.leq rulps half then Checker.Reciprocal (Z_.one, Z_.of_int 24)
     else Checker.Reciprocal (relative rulps, Z_.of_int 60) in
   let out_prec, out_emax = match get "normalise.output" with "bf16" -> 8, 128 | "fp16" -> 11, 16 | _ -> 24, 128 in
-  (* arithmetic outside the matrix unit flushes if any of it does *)
-  let flushes = flag "denominator.flush_to_zero" || flag "exp2.flush_to_zero"
-                || (reciprocal && flag "normalise.reciprocal_flush_to_zero") || flag "score.flush_to_zero"
-                || flag "numerator.flush_to_zero" in
+  (* Whether the arithmetic that no key speaks of (norms, the factor, mu, O times 1 / l) flushes: as
+     the rest outside matrix units does, or, where that is of two minds, both ways. *)
+  let summed section = match adder section with
+    | Checker.MatrixUnit _ -> [] | Checker.Ieee _ -> [ flag (section ^ ".flush_to_zero") ] in
+  let stages = [ flag "denominator.flush_to_zero"; flag "exp2.flush_to_zero" ] @ summed "score" @ summed "numerator"
+               @ (if reciprocal then [ flag "normalise.reciprocal_flush_to_zero" ] else []) in
+  (* O is converted as P is, if to the same format *)
+  let out_flushes flushes =
+    if get "normalise.output" = "bf16" && get "p.format" = "bf16" then flag "p.flush_to_zero"
+    else flushes && get "normalise.output" <> "fp16" in
+  let readings = List.filter (fun b -> List.mem b stages) [ true; false ] in
   let z = Z_.of_int in
-  { Checker.k_flushes = flushes;
+  List.map (fun flushes -> { Checker.k_flushes = flushes;
     k_score = adder "score"; k_score_order = order "score.order";
     k_score_rounded = flag "score.rounded_products"; k_fused = flag "exponent.fused"; k_exp2 = exp2;
     k_p_prec = z prec; k_p_emax = z emax; k_p_flushes = flag "p.flush_to_zero";
@@ -147,5 +154,5 @@ let kernel text ~keys ~log2_scale =
     k_O = adder "numerator"; k_O_order = order "numerator.order";
     k_O_rounded = flag "numerator.rounded_products"; k_division = division;
     k_l_max = z (if reciprocal then (if exact then 126 else 125) else 128);
-    k_out_prec = z out_prec; k_out_emax = z out_emax; k_out_flushes = flushes && out_emax = 128 },
+    k_out_prec = z out_prec; k_out_emax = z out_emax; k_out_flushes = out_flushes flushes }) readings,
   get "operand"
