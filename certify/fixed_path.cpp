@@ -11,6 +11,7 @@ RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabi
   in.row = i;
   in.visible = in.least_visible = row.visible;
   in.norm = row.norm.hi();
+  in.value = value_of(row);
   in.score_error = row_error(row);
   in.mu = stabilizer.mu(i);
   in.mean_score_lo = row.mean_score.lo();

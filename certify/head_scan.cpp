@@ -9,6 +9,7 @@
 #include "bounds/stabilizer.h"
 #include "certify/key_facts.h"
 #include "certify/row_scores.h"
+#include "certify/row_values.h"
 #include "certify/scan_passes.h"
 
 namespace headroom {
@@ -140,6 +141,7 @@ HeadScan scan_head(const UpwardRounding& up, const Head& head, const KernelModel
     largest_queries(0, scan.rows.size(), scan);
   }
   if (!head.modifiers.none()) scan_modified_rows(up, head, operands, scan);
+  if (scan.finite) scan_row_values(head, by_passes, scan);
   return scan;
 }
 

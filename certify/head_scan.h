@@ -30,6 +30,7 @@ struct RowScan {
   double operand_error = 0;    ///< upper bound of |z~ - (z - shift)|: pre-rounding of operands
   RowBias bias;
   std::int64_t far_keys = 0;  ///< visible keys of biases far below the row's largest (row_scores.h)
+  double v_magnitude = 0;     ///< max |V| over the visible keys, exact
 };
 
 /// Enclosures over one head. Shapes and units as Head; keys counted from 0.

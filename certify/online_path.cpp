@@ -15,6 +15,7 @@ RowInputs PathBuilder::online_inputs(std::int64_t i, Upper<Log2> largest) const 
   in.row = i;
   in.visible = in.least_visible = row.visible;
   in.norm = row.norm.hi();
+  in.value = value_of(row);
   in.score_error = row_error(row);
   in.mean_score_lo = row.mean_score.lo();
   const Interval factor = abs(c_.operands.score_factor());

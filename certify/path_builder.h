@@ -67,6 +67,9 @@ struct RowInputs {
   Upper<Log2> far_exponent{-infinity};
   double reach = 0;       ///< |exponent|
   double bias_reach = 0;  ///< max |b_j|
+  /// Lower bound of max |v| over the keys that the row sees; infinity where all of them are 0, so
+  /// that nothing can be lost.
+  double value = infinity;
   bool sink_may_flush = false;
   Interval mu{0.0};
   double mean_score_lo = 0;
@@ -93,7 +96,7 @@ class PathBuilder {
   /// Over all rows.
   struct Extremes {
     RowInputs worst;
-    std::array<std::size_t, 8> rows{};  ///< positions of the rows that are extreme
+    std::array<std::size_t, 9> rows{};  ///< positions of the rows that are extreme
     double mu = 0, raw_error = 0;       ///< max |mu|, the largest error against raw operands
     double score_reach = 0;             ///< max reach_of
     std::int64_t mu_row = -1;
@@ -102,6 +105,9 @@ class PathBuilder {
   // Row level -------------------------------------------------------------------------------
   double row_error(const RowScan& row) const { return row_errors_.of(row).value(); }
   void add_sink(RowInputs& in) const;
+  static double value_of(const RowScan& row) {
+    return row.v_magnitude > 0 ? row.v_magnitude : infinity;
+  }
   /// Upper bound of the row's capped and biased scores, `product` one of factor <q~, k~>.
   Upper<Log2> modified(Upper<Log2> product, const RowScan& row) const {
     if (c_.scan.softcap) {
@@ -137,6 +143,7 @@ class PathBuilder {
   RowInputs worst_of(std::size_t begin, std::size_t end) const;
   RowFacts bound(const RowInputs& in) const;
   double padded_share(const RowInputs& in) const;
+  double flushed_share(const RowInputs& in, std::int64_t events, double log2_least_l) const;
   Upper<Log2> largest_sum(const Accumulator& accumulator, std::int64_t n, Upper<Log2> term) const;
   Interval log2_kept_below_normal() const;
   void refine(RowFacts& facts, const RowInputs& in, const RowExecution& run) const;

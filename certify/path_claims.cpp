@@ -26,6 +26,7 @@ void PathBuilder::worsen(RowInputs& worst, const RowInputs& in) {
   worst.exact_mean = min(worst.exact_mean, in.exact_mean);
   worst.reach = std::max(worst.reach, in.reach);
   worst.bias_reach = std::max(worst.bias_reach, in.bias_reach);
+  worst.value = std::min(worst.value, in.value);
   worst.least_exponent = min(worst.least_exponent, in.least_exponent);
   worst.top_exponent = min(worst.top_exponent, in.top_exponent);
   worst.residual = std::max(worst.residual, in.residual);
@@ -104,6 +105,7 @@ void PathBuilder::summarise_each() {
     keep(5, in.mean_score_lo < most.worst.mean_score_lo);
     keep(6, in.visible > most.worst.visible);
     keep(7, in.least_visible < most.worst.least_visible);
+    keep(8, in.value < most.worst.value);
     const double mu = in.mu.magnitude();
     if (mu >= most.mu) {
       most.mu = mu;
@@ -132,7 +134,7 @@ bool PathBuilder::inputs_are_plain() const {
 /// summarise_each where inputs are plain, number by number: what no row has stays as it is.
 void PathBuilder::summarise_plain() {
   Extremes& most = extremes_;
-  std::array<double, 8> ends{};  // the extreme values at most.rows
+  std::array<double, 9> ends{};  // the extreme values at most.rows
   for (std::size_t begin = 0; begin < count_; begin += block) {
     const std::size_t end = std::min(begin + block, count_);
     RowInputs worst = input(begin);
@@ -148,7 +150,8 @@ void PathBuilder::summarise_plain() {
               error,
               mean,
               static_cast<double>(worst.visible),
-              static_cast<double>(worst.least_visible)};
+              static_cast<double>(worst.least_visible),
+              worst.value};
     }
     for (std::size_t at = begin; at < end; ++at) {
       const std::int64_t i = row_at(at);
@@ -159,7 +162,7 @@ void PathBuilder::summarise_plain() {
       const double x = stabilizer_->largest_exponent(i, row_error).value();
       const double exact = Lower<Log2>(-opaque(opaque(mu.hi()) - row.mean_score.lo())).value();
       const double with_error = (Lower<Log2>(exact) - row_error).value();
-      const double count = static_cast<double>(row.visible);
+      const double count = static_cast<double>(row.visible), value = value_of(row);
       const auto keep = [&](std::size_t which, double value, bool worse) {
         if (worse) most.rows[which] = at, ends[which] = value;
       };
@@ -171,6 +174,7 @@ void PathBuilder::summarise_plain() {
       keep(5, row.mean_score.lo(), row.mean_score.lo() < ends[5]);
       keep(6, count, count > ends[6]);
       keep(7, count, count < ends[7]);
+      keep(8, value, value < ends[8]);
       norm = std::max(norm, row.norm.hi());
       exponent = std::max(exponent, x);
       reach = std::max(reach, std::fabs(x));
@@ -185,6 +189,7 @@ void PathBuilder::summarise_plain() {
       most.raw_error = std::max(most.raw_error, e + row.operand_error);  // upward
       worst.visible = std::max(worst.visible, row.visible);
       worst.least_visible = std::min(worst.least_visible, row.visible);
+      worst.value = std::min(worst.value, value);
     }
     worst.norm = norm;
     worst.exponent = Upper<Log2>(exponent);

@@ -141,6 +141,15 @@ double PathBuilder::padded_share(const RowInputs& in) const {
   return share;
 }
 
+/// product.flush: what `events` flushes can take from O, over l and the largest value that the row
+/// sees. Products of zeros are exact.
+double PathBuilder::flushed_share(const RowInputs& in, std::int64_t events,
+                                  double log2_least_l) const {
+  if (!std::isfinite(in.value)) return 0;
+  const double flush = product_flush(c_.up, c_.kernel, events, Lower<Log2>(log2_least_l)).value();
+  return (Interval(flush) / Interval(in.value)).hi();
+}
+
 /// log2 of what a kept weight keeps at least of itself where exp2's results are subnormal: errors
 /// are absolute there.
 Interval PathBuilder::log2_kept_below_normal() const {
@@ -220,13 +229,7 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   // a row that cannot stay in its range has a mass that its exponents do not allow
   if (c_.paths != nullptr) least = std::min(least, l.value());
   facts.final_l = Interval(least, l.value());
-  if (c_.scan.v_magnitude > 0) {
-    const double flush =
-        product_flush(c_.up, k, n + rescales(in.visible), Lower<Log2>(least)).value();
-    facts.flush = Interval(0.0, (Interval(flush) / Interval(c_.scan.v_magnitude)).hi());
-  } else {
-    facts.flush = Interval(0.0);
-  }
+  facts.flush = Interval(0.0, flushed_share(in, n + rescales(in.visible), least));
   if (c_.scan.padding_keys > 0) facts.mask = Interval(0.0, padded_share(in));
   facts.hidden = in.hidden_score - in.mu;
   facts.initial = in.initial;
@@ -283,13 +286,8 @@ void PathBuilder::refine(RowFacts& facts, const RowInputs& in, const RowExecutio
              log2(Interval(1.0) - Interval(std::ldexp(1.0, -l.format.precision))));
     const double least = std::max(facts.final_l.lo(), rescaled.lo());
     facts.final_l = Interval(least, facts.final_l.hi());
-    if (c_.scan.v_magnitude > 0) {
-      const double flush = product_flush(c_.up, c_.kernel, added(in.visible) + rescales(in.visible),
-                                         Lower<Log2>(least))
-                               .value();
-      facts.flush = Interval(
-          0.0, std::min(facts.flush.hi(), (Interval(flush) / Interval(c_.scan.v_magnitude)).hi()));
-    }
+    const double flush = flushed_share(in, added(in.visible) + rescales(in.visible), least);
+    facts.flush = Interval(0.0, std::min(facts.flush.hi(), flush));
     return;
   }
   if (c_.scan.padding_keys > 0) {  // padded keys that are added have exponent 0 - mu

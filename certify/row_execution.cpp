@@ -203,6 +203,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   Interval mass(0.0), lost(0.0), denominator(0.0);
   std::vector<Interval> numerator(channels), absolute(channels), flushed_products(channels);
   std::vector<double> v(channels);
+  double v_magnitude = 0;  // of the visible keys
   for (std::size_t j = 0; j < count; ++j) {
     const Interval weight = relative_weight(z[j] - Interval(reference));
     const Interval exponent = z[j] + exponent_shift;
@@ -229,6 +230,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
 
     head.v.load_row(keys[j], v.data());
     for (std::size_t c = 0; c < channels; ++c) {
+      v_magnitude = std::max(v_magnitude, std::fabs(v[c]));
       const Interval product = p * Interval(v[c]);
       const Interval magnitude = abs(product);
       absolute[c] += magnitude;
@@ -279,11 +281,10 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   result.log2_numerator = {largest_lo.lo() > 0 ? log2(Interval(largest_lo.lo())).lo() : -infinity,
                            largest_hi.hi() > 0 ? log2(Interval(largest_hi.hi())).hi() : -infinity};
   // Flushed partial sums come on top of flushed products: together at most one event a key.
-  if (scan.v_magnitude > 0 && !result.denominator_zero) {
+  if (v_magnitude > 0 && !result.denominator_zero) {
     const double events =
         product_flush(up, kernel, added, Lower<Log2>(result.log2_denominator.lo())).value();
-    result.product_flush =
-        Interval(std::min(flush_lo, events), events) / Interval(scan.v_magnitude);
+    result.product_flush = Interval(std::min(flush_lo, events), events) / Interval(v_magnitude);
   }
   return result;
 }

@@ -21,7 +21,7 @@ struct RowExecution {
   Interval log2_denominator{0.0};  ///< log2 of the computed l; lo = -inf if it may be 0
   bool denominator_zero = false;   ///< every weight is certainly flushed
   Interval log2_numerator{0.0};    ///< log2 max_c |O^_c|, the final accumulator
-  /// max_c |sum of flushed products|, as a fraction of l max |V|; certain part below.
+  /// max_c |sum of flushed products|, over l and max |V| of the visible keys; certain part below.
   Interval product_flush{0.0};
 };
 

@@ -159,6 +159,21 @@ bool values_by_pass(const Head& head, std::int64_t keys_read, HeadScan& scan) {
   return true;
 }
 
+bool magnitudes_by_pass(const Head& head, std::vector<double>& most) {
+  const std::optional<WordFormat> words = word_format(head.v.format());
+  if (!words || most.empty() || head.value_channels() == 0) return false;
+  const NearestRounding nearest;
+  const PassKernels& kernels = pass_kernels(best_instruction_set(), *words);
+  StoredRows key = stored_rows(head.v, static_cast<std::int64_t>(most.size()));
+  key.rows = 1;
+  for (double& magnitude : most) {
+    const Extremes own = kernels.extremes(key);
+    magnitude = std::fmax(std::fabs(own.least), std::fabs(own.most));
+    key.data += key.stride;
+  }
+  return true;
+}
+
 bool keys_by_passes(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
                     const Operands& operands, KeyFacts& facts, HeadScan& scan,
                     MultipliedKeys& keys) {

@@ -23,6 +23,9 @@ void largest_queries(std::size_t begin, std::size_t end, HeadScan& scan);
 /// V: least, most, largest magnitudes, exact.
 bool values_by_pass(const Head& head, std::int64_t keys_read, HeadScan& scan);
 
+/// V: max_c |v_jc| of as many keys as `most` has, exact. Requires: V is finite.
+bool magnitudes_by_pass(const Head& head, std::vector<double>& most);
+
 /// K: what KeyFacts makes of all rows, to the last bit. A pass bounds every row, in FP32 with the
 /// error of its sums (S of the computed S^ is at most (S^ + d 2^-149)(1 + 2 gamma)); rows that may
 /// hold a maximum are taken in full. Also the keys' mean, unless rows see different keys.

@@ -119,7 +119,8 @@ struct SimulatedRow {
   double lost = 0;    ///< exact weights of keys with P zero or saturated over exact l
   double padded = 0;  ///< weight of padded keys over exact l
   double output_error = 0, lse_error = 0;
-  double flushed_share = 0;  ///< |sum of flushed products| / (l max |V|), largest channel
+  double flushed_share =
+      0;  ///< |sum of flushed products| / (l max |V|), visible keys, largest channel
 };
 
 class SimulatedKernel {
@@ -298,9 +299,9 @@ class SimulatedKernel {
     long double padded = 0;
     for (std::size_t j = n; j < p.size(); ++j) padded += p[j];
     out_.padded = static_cast<double>(padded / mass * exp2l(static_cast<long double>(mu) - top));
-    double v_most = 0;
-    for (const auto& row : h_.v) {
-      for (const double x : row) v_most = std::fmax(v_most, std::fabs(x));
+    double v_most = 0;  // of the keys that the row sees
+    for (std::size_t j = 0; j < n; ++j) {
+      for (const double x : h_.v[j]) v_most = std::fmax(v_most, std::fabs(x));
     }
     if (k_.numerator.flush_to_zero && k_.numerator.rounded_products && v_most > 0 && l > 0) {
       for (std::size_t c = 0; c < o.size(); ++c) {

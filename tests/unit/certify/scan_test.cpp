@@ -140,6 +140,7 @@ TEST(ScanByPasses, FindsTheSameMaximaAndTheSameRows) {
     for (std::size_t i = 0; i < a.rows.size(); ++i) {
       const RowScan &x = a.rows[i], &y = b.rows[i];
       EXPECT_EQ(x.visible, y.visible);
+      EXPECT_EQ(x.v_magnitude, y.v_magnitude);
       const double size = y.norm.hi(), score = factor * size * b.key_norm.hi() * 20 + 1e-300;
       expect_close(x.norm, y.norm, size, "norm");
       // rounded to FP32: a neighbour at most
