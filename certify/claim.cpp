@@ -4,6 +4,25 @@
 #include <limits>
 
 namespace headroom {
+namespace {
+
+/// Claims of how much is lost rather than whether anything is undefined.
+bool of_accuracy(const Claim& claim) {
+  return claim.id == "mass.lost" || claim.id == "product.flush" || claim.id == "mask.mass" ||
+         claim.id == "output.error" || claim.id == "gate.conservative";
+}
+
+}  // namespace
+
+ClaimOutcome conjunction(const std::vector<Claim>& claims, bool with_accuracy) {
+  ClaimOutcome all = ClaimOutcome::holds;
+  for (const Claim& claim : claims) {
+    if (!claim.required || (of_accuracy(claim) && !with_accuracy)) continue;
+    if (claim.outcome() == ClaimOutcome::fails) return ClaimOutcome::fails;
+    if (claim.outcome() == ClaimOutcome::unknown) all = ClaimOutcome::unknown;
+  }
+  return all;
+}
 
 ClaimOutcome Claim::outcome() const {
   switch (kind) {

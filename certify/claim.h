@@ -54,6 +54,10 @@ struct Claim {
   double margin_bits() const;
 };
 
+/// All of the required claims hold, one fails, or neither is known. `with_accuracy`: those of how
+/// much is lost count too, not only those of whether anything is undefined.
+ClaimOutcome conjunction(const std::vector<Claim>& claims, bool with_accuracy);
+
 enum class Verdict : std::uint8_t { certified, fallback, undecided, refuted };
 
 std::string_view to_text(ClaimStatus status);

@@ -80,6 +80,7 @@ void scan_queries(const UpwardRounding& up, const Head& head, const KernelModel&
 void count_keys(const Head& head, HeadScan& scan) {
   const std::int64_t last = head.queries() - 1;
   RowScan each;
+  each.v_magnitude = scan.v_real_magnitude;
   if (last >= 0) each.visible = head.visibility.visible(last).count();
   scan.rows.assign(static_cast<std::size_t>(head.queries()), each);
   if (head.visibility.kind == MaskKind::none && each.visible > 0) {  // all rows alike

@@ -234,6 +234,8 @@ class PathBuilder {
   std::size_t count_ = 0;
   std::vector<std::int64_t> rows_;  ///< empty if the path has every row
   std::map<std::size_t, RowInputs> tightened_;
+  /// Do all claims hold on which the bound of the output rests?
+  bool safe_ = true;
   std::vector<RowInputs> blocks_;  ///< the worst of each `block` of rows
   Extremes extremes_;
 };

@@ -306,6 +306,7 @@ PathResult PathBuilder::build() {
   head_claims(result.claims, stabilizer_);
   if (split() && count_ > 0) merge_claims(result.claims);
   for (Claim& claim : worst) result.claims.push_back(std::move(claim));
+  safe_ = conjunction(result.claims, false) == ClaimOutcome::holds;
   if (count_ > 0) output_claims(result.claims);
   return result;
 }

@@ -177,7 +177,8 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
   }
 }
 
-/// output.error and lse.error of rows [begin, end): a bound for every row in it.
+/// output.error and lse.error of rows [begin, end): a bound for every row in it. None where a claim
+/// that the bound requires (bounds/output_error.h) does not hold.
 std::vector<Claim> PathBuilder::output_of(std::size_t begin, std::size_t end) const {
   const RowInputs r = worst_of(begin, end);
   OutputErrorInputs in;
@@ -215,7 +216,8 @@ std::vector<Claim> PathBuilder::output_of(std::size_t begin, std::size_t end) co
     total = (Interval(total) + Interval(padded) * Interval(c_.scan.v_magnitude)).hi();
     lse_error = (Interval(lse_error) + log2(Interval(1.0) + Interval(padded))).hi();
   }
-  if (hidden_may_count || split()) total = lse_error = infinity;
+  // Saturated weights, an active guard, a flushed reciprocal and overflows are in no summand.
+  if (hidden_may_count || split() || !safe_) total = lse_error = infinity;
   if (far_share > 0) {
     // Far keys hold at most this share of the exact l, and twice it of the computed one. Taking
     // them out moves an average by at most twice max |V| times their share.

@@ -61,11 +61,7 @@ double RunMaximum::of(const KeyRange& run) const {
 
 void scan_row_values(const Head& head, bool by_passes, HeadScan& scan) {
   const bool prefixes = !head.modifiers.hides_keys() && !head.modifiers.bias;
-  if (scan.rows.empty()) return;
-  if (prefixes && head.visibility.kind == MaskKind::none) {
-    for (RowScan& row : scan.rows) row.v_magnitude = scan.v_real_magnitude;
-    return;
-  }
+  if (prefixes && head.visibility.kind == MaskKind::none) return;
   const std::int64_t n = std::clamp<std::int64_t>(head.visibility.length, 0, head.keys());
   std::vector<double> keys = key_magnitudes(head, n, by_passes);
   if (prefixes) {  // that do not shrink from row to row

@@ -21,8 +21,8 @@ class RunMaximum {
   std::vector<std::vector<double>> levels_;  ///< [k][b]: of blocks b .. b + 2^k - 1
 };
 
-/// Sets v_magnitude of every row, exact. Reads V once more where rows see different keys; nothing
-/// is done where all rows see all keys. Requires: scan.finite, scan.rows with their `visible`.
+/// Sets v_magnitude of every row, exact, where rows see different keys: reads V once more.
+/// Requires: scan.finite; scan.rows with their `visible`, and scan.v_real_magnitude in each.
 void scan_row_values(const Head& head, bool by_passes, HeadScan& scan);
 
 }  // namespace headroom

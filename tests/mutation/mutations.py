@@ -285,6 +285,17 @@ mutation("pass-first-candidate-only", "certify/scan_passes.cpp",
          "*FindsTheSameMaxima*")
 mutation("branch-and-bound-stops-early", "certify/worst_rows.cpp",
          "  if (range <= worst) return true;\n", "  return true;\n", SCAN, "WorstRows*")
+VALUES = "tests/unit/certify/certify_values_test"
+mutation("product-flush-over-the-largest-of-the-head", "certify/row_values.cpp",
+         "  if (prefixes && head.visibility.kind == MaskKind::none) return;\n",
+         "  if (prefixes || scan.finite) return;\n", VALUES)
+mutation("row-values-of-the-first-row", "certify/path_claims.cpp",
+         "  worst.value = std::min(worst.value, in.value);\n", "", VALUES, "*WhateverHides*")
+mutation("flushed-row-over-the-largest-of-the-head", "certify/row_execution.cpp",
+         "events) / Interval(v_magnitude);\n", "events) / Interval(scan.v_magnitude);\n", VALUES,
+         "*AreRefuted*")
+mutation("output-error-without-its-premises", "certify/path_head.cpp",
+         "split() || !safe_)", "split())", WEAKENINGS, "*SaturatedWeights*")
 
 # Files -------------------------------------------------------------------------------------------
 

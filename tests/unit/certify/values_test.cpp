@@ -127,6 +127,15 @@ TEST(Values, WhateverHidesTheLargestValue) {
     EXPECT_NE(report.verdict, Verdict::certified);
     EXPECT_EQ(report.gate_note, "product.flush");
   }
+  // a row that is not the first
+  const Head last = cases::make_head(
+      "last", 2, 2, 1, 1, [&](auto, auto) { return s; },
+      [](std::int64_t j, auto) { return j == 0 ? 1.0 : -1.0; },
+      [](std::int64_t j, auto) { return j == 0 ? 1.0 : 0x1p-16; }, fp32);
+  Head hidden = last;
+  hidden.modifiers.query_segments = hidden.modifiers.key_segments = {4, 5};
+  EXPECT_EQ(certify_head(hidden, kernel, options).gate_note, "product.flush");
+  EXPECT_EQ(certify_head(last, kernel, options).verdict, Verdict::certified);
   // every row sees the largest value
   EXPECT_EQ(certify_head(two_keys(s, 0x1p-16), kernel, options).gate_note, "");
 }

@@ -342,6 +342,10 @@ TEST(Weakenings, SaturatedWeights) {
   const HeadReport fixed = judge(head, kernel, Policy::fixed_m, &truth);
   EXPECT_EQ(truth.lost, 1);
   EXPECT_EQ(fixed.verdict, Verdict::refuted);
+  // 448 of 2^88: the output is about 0 where it should be 1, and no bound is given
+  EXPECT_GT(truth.output_error, 0.99);
+  EXPECT_EQ(find_claim(fixed, "output.error")->value.hi(), INFINITY);
+  EXPECT_EQ(find_claim(fixed, "lse.error")->value.hi(), INFINITY);
   const HeadReport clis = judge(head, kernel, Policy::clis, &truth);
   EXPECT_EQ(clis.verdict, Verdict::certified) << clis.binding;
   EXPECT_LE(std::exp2(clis.cap), 448);
