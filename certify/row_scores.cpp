@@ -216,6 +216,17 @@ std::vector<std::string> uncovered_modifiers(const Head& head, const KernelModel
   if (m.softcap && kernel.centring.keys != Centring::none) {
     all.emplace_back("a softcap beside centred keys");
   }
+  if (m.softcap) {
+    // kernels hold the cap, in either unit, and its quotients in FP32: none may leave the normal
+    // numbers, or u = s / cap is 0 / 0, and the slope that replaces it loses its bits
+    const Interval cap = enclose(*m.softcap);
+    const double c = head.scale.log2_factor().magnitude();
+    const auto usual = [](double x) { return x >= 0x1p-120 && x <= 0x1p120; };
+    if (!usual(cap.lo()) || !usual(cap.hi()) || (c != 0 && !usual(c / cap.lo()))) {
+      all.emplace_back(
+          "a softcap that FP32 cannot hold, or whose quotient with the scale it cannot");
+    }
+  }
   if (m.sink && centred) all.emplace_back("a sink beside scores over centred keys");
   if (m.softcap && m.bias && !kernel.score.scale_before_store) {
     all.emplace_back("a bias where the softcap multiplies after the store");

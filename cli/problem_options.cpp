@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <set>
@@ -51,7 +52,12 @@ Window window_of(const std::string& text) {
     throw InputError(
         fmt::format("--window: found '{}', expected LEFT,RIGHT (-1: unlimited)", printable(text)));
   }
-  return {whole_number("--window", parts[0]), whole_number("--window", parts[1])};
+  const Window window = {whole_number("--window", parts[0]), whole_number("--window", parts[1])};
+  if (window.left < -1 || window.right < -1) {
+    throw InputError(fmt::format(
+        "--window: found '{}', expected numbers of at least -1 (unlimited)", printable(text)));
+  }
+  return window;
 }
 
 // --- Extra tensors of a head: bias, mask, sink
@@ -156,7 +162,13 @@ std::vector<std::uint8_t> mask_of(const Named& named, const Head& head, std::int
   std::vector<double> row(static_cast<std::size_t>(columns));
   for (std::int64_t i = 0; i < m.rows(); ++i) {
     m.load_row(i, row.data());
-    for (const double x : row) mask.push_back(x != 0);
+    for (const double x : row) {
+      if (std::isnan(x)) {
+        throw InputError(fmt::format("{}: tensor {}: row {} holds NaN, expected numbers",
+                                     printable(file->path()), printable(full), i));
+      }
+      mask.push_back(x != 0);
+    }
   }
   return mask;
 }
@@ -218,6 +230,12 @@ void add_problem_options(CLI::App& command, ProblemOptions& options) {
   command.add_option(
       "--sink", options.sink,
       "Score of a key with value 0: a number, or a tensor (or FILE.npy) with one a head");
+  // an empty text is a variable that was not set, not a head without a mask
+  for (const char* name : {"--window", "--segments", "--key-segments", "--bias", "--mask-tensor",
+                           "--softcap", "--sink"}) {
+    command.get_option(name)->check(
+        [](const std::string& text) { return text.empty() ? "found no text" : std::string(); });
+  }
 }
 
 TensorFiles apply_problem_options(const ProblemOptions& a, const Head& head, bool one_file,

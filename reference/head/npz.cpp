@@ -65,10 +65,9 @@ class Inflater {
     uLong crc = ::crc32(0, nullptr, 0);
     int state = Z_OK;
     while (state != Z_STREAM_END) {
-      if (stream.z.avail_in == 0) {
+      if (stream.z.avail_in == 0 && taken < member.stored.size()) {
         constexpr std::uint64_t most = 1 << 20;
         const std::uint64_t next = std::min<std::uint64_t>(most, member.stored.size() - taken);
-        if (next == 0) fail("its deflated data are cut off");
         stream.z.next_in =
             const_cast<Bytef*>(reinterpret_cast<const Bytef*>(member.stored.data() + taken));
         stream.z.avail_in = static_cast<uInt>(next);
@@ -81,6 +80,11 @@ class Inflater {
         fail("its deflated data are damaged");
       }
       const std::size_t got = buffer_.size() - stream.z.avail_out;
+      // without input there may still be output that had no room
+      if (got == 0 && state != Z_STREAM_END && stream.z.avail_in == 0 &&
+          taken == member.stored.size()) {
+        fail("its deflated data are cut off");
+      }
       if (got > member.size - made) {
         fail(fmt::format("inflates to more than the {} bytes it is said to hold", member.size));
       }

@@ -150,7 +150,12 @@ void TensorFile::read_sidecar() {
   std::filesystem::path sidecar(path_);
   sidecar.replace_extension(".json");
   std::error_code error;
-  if (sidecar.string() == path_ || !std::filesystem::exists(sidecar, error)) return;
+  // a link that leads nowhere is a sidecar that cannot be read, not one that is not there
+  const auto found = std::filesystem::symlink_status(sidecar, error).type();
+  if (sidecar.string() == path_ || found == std::filesystem::file_type::not_found ||
+      error == std::errc::filename_too_long) {
+    return;
+  }
   sidecar_path_ = sidecar.string();
   const std::string text = read_small_file(sidecar_path_, max_sidecar_bytes);
   SidecarReader reader(sidecar_path_);

@@ -124,6 +124,16 @@ certify("softcap-centred", [ROPE, "--kernel", "tpu7x", "--softcap", "50"], 3,
         has=["undecided: no bound covers a softcap beside centred keys"])
 certify("softcap-negative", [ROPE, "--kernel", "hopper", "--softcap", "-3"], 2,
         err=r"layer1\.0: softcap -3, expected > 0")
+# a cap that FP32 holds as 0 or as a subnormal number divides a score of 0 by nothing
+for cap in ("1e-39", "1e-60", "1e39"):
+    certify(f"softcap-{cap}", [ROPE, "--kernel", "hopper", "--softcap", cap], 3,
+            has=["undecided: no bound covers a softcap that FP32 cannot hold"])
+# a shell variable that was not set
+for option in ("--window", "--segments", "--bias", "--mask-tensor", "--softcap", "--sink"):
+    certify(f"empty{option}", [ROPE, "--kernel", "hopper", option, ""], 2, err=option)
+for bad in ("-2,0", "0,-5"):
+    certify(f"window-{bad}", [ROPE, "--kernel", "hopper", f"--window={bad}"], 2,
+            err=r"--window: found '.*', expected numbers of at least -1")
 certify("bias-missing", [ROPE, "--kernel", "hopper", "--bias", "nothere"], 2,
         err=r"tensor layer1\.nothere: not found")
 certify("segments-too-short", [ROPE, "--kernel", "hopper", "--segments", "100,156"], 2,

@@ -245,6 +245,37 @@ class Hostile(unittest.TestCase):
         self.assert_refused(self.run_program("certify", ROPE, *CERTIFY, "--npy-v2", "fp16"),
                             "--npy-v2", "bf16")
 
+    def test_deflated_members_whose_end_fills_the_buffer(self):
+        """Output may be left when all input is used: sizes around the inflater's buffer."""
+        q = npy("<f4", (2, 2), struct.pack("<4f", 1, 1, 1, 1))
+        for size in [n * (1 << 18) + d for n in (1, 2) for d in range(-144, 16, 16)]:
+            path = self.folder / "z.npz"
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name in "qkv":
+                    archive.writestr(name + ".npy", q)
+                archive.writestr("other.npy", npy("<f4", (size // 4,), bytes(size // 4 * 4)))
+            done = self.run_program("certify", path, "--kernel", "ieee-fp32")
+            self.assertEqual(done.returncode, 0, (size, done.stderr))
+
+    def test_sidecars_that_cannot_be_followed(self):
+        heads = self.folder / "x.safetensors"
+        heads.write_bytes(ROPE.read_bytes())
+        for target in ("x.json", "nowhere.json"):
+            (self.folder / "x.json").symlink_to(target)
+            self.assert_refused(self.run_program("certify", heads, *CERTIFY), "x.json")
+            (self.folder / "x.json").unlink()
+
+    def test_masks_are_numbers(self):
+        mask = [1.0] * 16 + [math.nan] * 16
+        heads = self.folder / "m.safetensors"
+        ones = struct.pack("<32f", *([1.0] * 32))
+        heads.write_bytes(safetensors({"q": ("F32", [16, 2], ones), "k": ("F32", [16, 2], ones),
+                                       "v": ("F32", [16, 2], ones),
+                                       "keep": ("F32", [1, 16],
+                                                struct.pack("<16f", *mask[8:24]))}))
+        self.assert_refused(self.run_program("certify", heads, "--kernel", "ieee-fp32",
+                                             "--mask-tensor", "keep"), "keep", "NaN")
+
     def test_eight_bit_heads(self):
         path = self.folder / "x.safetensors"
         ones = {"F8_E4M3": b"\x38", "F8_E5M2": b"\x3c"}
