@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -427,24 +428,50 @@ void check_shapes(const Triple& triple, const std::array<View, 3>& views) {
   }
 }
 
-/// Whether one letter put in, left out or changed makes one word the other.
+/// Whether one letter put in, left out or changed, or two neighbours swapped, makes one word the
+/// other (Damerau's distance 1).
 bool differ_by_one(std::string_view a, std::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
   if (b.size() - a.size() > 1 || a == b) return false;
   const auto at =
       static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin());
-  return a.substr(a.size() == b.size() ? at + 1 : at) == b.substr(at + 1);
+  if (a.substr(a.size() == b.size() ? at + 1 : at) == b.substr(at + 1)) return true;
+  return a.size() == b.size() && at + 1 < a.size() && a[at] == b[at + 1] && a[at + 1] == b[at] &&
+         a.substr(at + 2) == b.substr(at + 2);
 }
 
-/// Keys of the metadata and of the sidecar that nothing reads and that are nearly one that counts.
+/// What other programs call a setting, less the spellings that are one letter away from it.
+constexpr std::pair<std::string_view, const char*> aliases[] = {
+    {"is_causal", "causal"},     {"softmax_scale", "scale"},   {"sm_scale", "scale"},
+    {"attn_scale", "scale"},     {"attention_scale", "scale"}, {"attn_mask", "mask"},
+    {"attention_mask", "mask"},  {"mask_type", "mask"},        {"qkv_layout", "layout"},
+    {"tensor_layout", "layout"}, {"seqlens", "lengths"},       {"seq_lens", "lengths"},
+    {"kv_lengths", "lengths"},   {"kv_seqlens", "lengths"},
+};
+
+/// The setting that a key which nothing reads seems to mean; nullptr if none.
+const char* setting_meant_by(const std::string& key) {
+  const auto is_read = [&](const char* known) { return key == known; };
+  if (std::any_of(std::begin(setting_keys), std::end(setting_keys), is_read)) return nullptr;
+  const std::string word = lower(key);
+  for (const char* known : setting_keys) {
+    if (word == known || differ_by_one(word, known)) return known;
+  }
+  for (const auto& [alias, known] : aliases) {
+    if (word == alias) return known;
+  }
+  return nullptr;
+}
+
+/// Keys of the metadata and of the sidecar that nothing reads and that seem to mean one that
+/// counts.
 std::vector<std::string> warn_of_misspelt(const TensorFile& file) {
   std::vector<std::string> warnings;
   for (const auto& [key, value] : file.metadata()) {
-    for (const char* known : setting_keys) {
-      if (!differ_by_one(key, known)) continue;
-      const auto misspelt = setting(file, key);
-      warnings.push_back(fmt::format("{} is not read; is {} meant?", misspelt->where, known));
-    }
+    const char* meant = setting_meant_by(key);
+    if (meant == nullptr) continue;
+    warnings.push_back(
+        fmt::format("{} is not read; is {} meant?", setting(file, key)->where, meant));
   }
   return warnings;
 }

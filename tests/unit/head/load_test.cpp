@@ -357,6 +357,28 @@ TEST_F(Load, MisspeltSettingsAreNamed) {
     EXPECT_TRUE(mentions(all, part)) << all;
   }
   EXPECT_FALSE(mentions(all, "model"));
+  // two neighbours swapped, at each place of a word; capitals; the names of other programs
+  const std::vector<std::pair<std::string, std::string>> meant = {
+      {"acusal", "causal"},   {"cuasal", "causal"},       {"casual", "causal"},
+      {"cauasl", "causal"},   {"causla", "causal"},       {"CAUSAL", "causal"},
+      {"Casual", "causal"},   {"is_causal", "causal"},    {"softmax_scale", "scale"},
+      {"sm_scale", "scale"},  {"attention_mask", "mask"}, {"attn_mask", "mask"},
+      {"seqlens", "lengths"}, {"legnths", "lengths"},     {"qkv_layout", "layout"},
+  };
+  for (const auto& [key, known] : meant) {
+    put("x.json", "{\"" + key + "\":\"1\"}");
+    const Head one = load()[0];
+    ASSERT_EQ(one.warnings.size(), 1U) << key;
+    EXPECT_TRUE(
+        one.warnings[0].ends_with("sidecar key " + key + " is not read; is " + known + " meant?"))
+        << one.warnings[0];
+    EXPECT_EQ(one.mask_source, "default") << key;
+  }
+  // two changes, or a swap of letters that are no neighbours, are another word
+  for (const char* other : {"lausac", "csauel", "scaling", "model", "maskcc", "layers"}) {
+    put("x.json", std::string("{\"") + other + "\":\"1\"}");
+    EXPECT_TRUE(load()[0].warnings.empty()) << other;
+  }
   put("x.json", R"({"scale":1,"mask":"none","model":"m"})");
   EXPECT_TRUE(load()[0].warnings.empty());
 }
