@@ -155,7 +155,7 @@ void take_tested(const PathContext& context, HeadReport& report) {
             all_stay ? "the tested shift" : "the shift or online softmax");
   if (all_stay) return;
   const std::string rows =
-      count_of_rows(paths.online) + " leave the range" +
+      count_of_rows(paths.online) + (paths.online == 1 ? " leaves" : " leave") + " the range" +
       (paths.either > 0 ? ", " + count_of_rows(paths.either) + " may" : std::string());
   report.reason =
       rows + "; " +

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -85,6 +86,16 @@ std::string number_text(double value) {
   return fmt::format("{:.4g}", value);
 }
 
+/// Two numbers for people: four digits, or as many more as tell them apart.
+std::pair<std::string, std::string> told_apart(double a, double b) {
+  std::string first = number_text(a), second = number_text(b);
+  for (int digits = 5; digits <= 17 && a != b && first == second; ++digits) {
+    first = fmt::format("{:.{}g}", a, digits);
+    second = fmt::format("{:.{}g}", b, digits);
+  }
+  return {first, second};
+}
+
 Tone tone_of(Verdict verdict) {
   switch (verdict) {
     case Verdict::certified:
@@ -103,6 +114,20 @@ const Claim* find_claim(const HeadReport& report, std::string_view id) {
     if (claim.id == id) return &claim;
   }
   return nullptr;
+}
+
+/// The claim that decided: an id may stand for several, of which one has the report's margin.
+const Claim* binding_claim(const HeadReport& report) {
+  const ClaimOutcome deciding = report.verdict == Verdict::refuted     ? ClaimOutcome::fails
+                                : report.verdict == Verdict::undecided ? ClaimOutcome::unknown
+                                                                       : ClaimOutcome::holds;
+  for (const Claim& claim : report.claims) {
+    if (claim.id == report.binding && claim.required && claim.kind != LimitKind::none &&
+        claim.outcome() == deciding && claim.margin_bits() == report.margin_bits) {
+      return &claim;
+    }
+  }
+  return find_claim(report, report.binding);
 }
 
 std::string modifiers_text(const ScoreModifiers& m) {
@@ -131,7 +156,7 @@ void print_table(const std::vector<Head>& heads, const std::vector<HeadReport>& 
   for (const HeadReport& r : reports) {
     const Claim* lost = find_claim(r, "mass.lost");
     const Claim* error = find_claim(r, "output.error");
-    const Claim* binding = find_claim(r, r.binding);
+    const Claim* binding = binding_claim(r);
     table.add_row({r.id, Cell(std::string(to_text(r.verdict)), tone_of(r.verdict)),
                    bits_text(r.margin_bits), r.binding.empty() ? "-" : r.binding,
                    binding != nullptr && binding->row >= 0 ? std::to_string(binding->row) : "-",
@@ -200,14 +225,14 @@ void print_reasons(const std::vector<HeadReport>& reports) {
     }
     ++printed;
     std::string line = fmt::format("{}: {}: {}", printable(r.id), to_text(r.verdict), r.reason);
-    const Claim* binding = find_claim(r, r.binding);
+    const Claim* binding = binding_claim(r);
     if (r.verdict == Verdict::fallback) {
       if (!r.gate_note.empty()) line += fmt::format(" (refused by {})", r.gate_note);
     } else if (binding != nullptr && binding->id != "operand.finite") {
-      line += fmt::format(": {} is {}, limit {}", binding->id,
-                          number_text(binding->kind == LimitKind::at_least ? binding->value.lo()
-                                                                           : binding->value.hi()),
-                          number_text(binding->limit));
+      const double end =
+          binding->kind == LimitKind::at_least ? binding->value.lo() : binding->value.hi();
+      const auto [value, limit] = told_apart(end, binding->limit);
+      line += fmt::format(": {} is {}, limit {}", binding->id, value, limit);
       if (binding->row >= 0) line += fmt::format(", row {}", binding->row);
     }
     std::fputs((printable(line) + "\n").c_str(), stdout);
@@ -320,6 +345,7 @@ void run_certify(const CertifyArguments& arguments, int& exit_code) {
         "--exact-max", arguments.exact_max.empty() ? "rows=sample:64" : arguments.exact_max);
   }
   options.parameters = settings_of(arguments.set);
+  refuse_settings_as_files(arguments.set, arguments.files);
   const KernelModel kernel = load_kernel(arguments.kernel);
   complete_parameters(options.policy, kernel, options.parameters);
   const LoadOptions load = load_options(arguments.heads, kernel.operand);
@@ -411,11 +437,16 @@ void add_certify(CLI::App& app, int& exit_code) {
       ->add_option("--policy", arguments->policy,
                    "clis, clis-alg1, fixed-m, fixed-m-n, fdpp, fa4 or online")
       ->capture_default_str();
-  command->add_option("--set", arguments->set,
-                      "name=value, repeatable. fdpp: phi, a, b (natural units; 0, -60, 60;\n"
-                      "a=-inf b=inf: a shift without a test); fa4: threshold, offset (log2 units;\n"
-                      "8, 0; FP8 P: 0, 8), wave (rows that decide together; 1, 0: a query block),\n"
-                      "running_max (1; 0: a wave takes its tile's maxima)");
+  command
+      ->add_option("--set", arguments->set,
+                   "One NAME=X, a number of the policy; repeat it: --set a=-16 --set b=24.\n"
+                   "online: initial_max (-inf; unit of the stored score), guard (1; 0: a maximum\n"
+                   "of -inf, while all tiles so far are hidden, is not guarded);\n"
+                   "fdpp: phi, a, b (natural units; 0, -60, 60; --set a=-inf --set b=inf: a shift\n"
+                   "without a test); fa4: threshold, offset (log2 units; 8, 0; FP8 P: 0, 8),\n"
+                   "wave (rows that decide together; 1, 0: a query block), running_max (1; 0: a\n"
+                   "wave takes its tile's maxima). The other policies take none")
+      ->allow_extra_args(false);
   command->add_option("--eps", arguments->eps, "Limit of mass.lost; sets the gate's guard bits")
       ->capture_default_str();
   command->add_option("--max-error", arguments->max_error,

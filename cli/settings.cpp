@@ -1,7 +1,9 @@
 #include "cli/settings.h"
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -45,6 +47,21 @@ std::map<std::string, double> settings_of(const std::vector<std::string>& settin
     }
   }
   return parameters;
+}
+
+void refuse_settings_as_files(const std::vector<std::string>& settings,
+                              const std::vector<std::string>& files) {
+  if (settings.empty()) return;
+  for (const std::string& file : files) {
+    const std::size_t name = file.find_first_not_of("abcdefghijklmnopqrstuvwxyz_");
+    if (name == 0 || name == std::string::npos || file[name] != '=') continue;
+    std::error_code error;
+    if (std::filesystem::exists(file, error)) continue;
+    throw InputError(
+        fmt::format("found '{0}' among the files, expected --set {0}: --set takes one name=value "
+                    "and is repeated",
+                    printable(file)));
+  }
 }
 
 }  // namespace headroom::cli

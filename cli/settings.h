@@ -11,4 +11,9 @@ namespace headroom::cli {
 /// inf or -inf. Throws InputError.
 std::map<std::string, double> settings_of(const std::vector<std::string>& settings);
 
+/// Throws InputError if settings are given and a file that does not exist looks like one more: the
+/// second of `--set a=1 b=2` is taken for a file.
+void refuse_settings_as_files(const std::vector<std::string>& settings,
+                              const std::vector<std::string>& files);
+
 }  // namespace headroom::cli

@@ -605,6 +605,7 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
   SimulationOptions options = simulation_options(a);
   options.events = a.events;
   const LoopParameters given = settings_of(a.set);
+  refuse_settings_as_files(a.set, a.files);
   if (a.stabilizer == "clis" && given.contains("cap") != given.contains("kappa")) {
     throw InputError(fmt::format(
         "--set: found {0} without {1}, expected both, or neither for the certifier's table",
@@ -751,7 +752,10 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--stabilizer", a.stabilizer,
                       "The rule for mu inside the loop; `list` prints them all");
   command->add_flag("--list", a.list, "Print the stabilizers and their parameters");
-  command->add_option("--set", a.set, "name=value: a parameter of the stabilizer; repeatable")
+  command
+      ->add_option("--set", a.set,
+                   "One NAME=X, a parameter of the stabilizer (--list names them and their\n"
+                   "defaults); repeat it: --set cap=100 --set last_online=0")
       ->allow_extra_args(false);
   command->add_option("--rows", a.rows, "Query rows, e.g. 0-63,100, or sample:N (by --seed)");
   add_head_options(*command, a.heads);

@@ -878,7 +878,8 @@ KernelModel load_kernel(const std::string& name_or_path) {
     std::string list;
     for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
     throw InputError(fmt::format(
-        "{}: {}, expected a kernel file or one of {}", path_text(name_or_path),
+        "{}: {}, expected a kernel file or one of {}, each also with :ftz or :gradual after it",
+        path_text(name_or_path),
         std::filesystem::exists(status) ? "is a directory" : "found no readable file", list));
   }
   const std::string text = read_small_file(name_or_path, max_kernel_bytes);

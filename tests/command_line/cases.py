@@ -216,6 +216,30 @@ certify("set-unknown", [ROPE, "--kernel", "hopper", "--policy", "fa4", "--set", 
         err=r'policy fa4: found parameter "phi", expected one of offset, running_max, threshold, wave')
 certify("set-without-rule", [ROPE, "--kernel", "hopper", "--set", "phi=1"], 2,
         err=r'policy clis: found parameter "phi", expected none')
+# One name=value an option: the second of `--set a=1 b=2` would be a file.
+SETS = ["--set", "a=-inf", "b=inf"]
+certify("set-takes-one", [TOY, "--kernel", FA3_HALF, "--policy", "fdpp", *SETS], 2,
+        err=r"found 'b=inf' among the files, expected --set b=inf: .* repeated")
+certify("set-before-the-files", ["--policy", "fdpp", "--set", "a=9", "--set", "b=9", TOY, "--kernel",
+                                 "hopper"], 2, err=r"expected less than b = 9")
+case("simulate-set-takes-one", ["simulate", TOY, "--kernel", FA3_HALF, "--stabilizer", "fdpp", *SETS], 2,
+     err=r"found 'b=inf' among the files, expected --set b=inf: .* repeated")
+for command in ("certify", "simulate"):
+    case(f"{command}-set-help", [command, "--help"], 0, has=["One NAME=X"])
+# exponent.defined stands for two claims here: that of |mu| (limit 128) holds; the other is open, 0 or
+# 1 where the limit is 0, as a negative factor meets hidden scores of -inf.
+certify("binding-claim-of-an-id-of-two", [ROPE, "--kernel", "hopper", "--policy", "online", "--scale",
+                                          "-0.125", "--heads", "*:0"], 3,
+        has=["undecided", "online softmax: exponent.defined is 1, limit 0\n"])
+# log2(65504) = 15.9993 and 16.001 would both be printed as 16
+certify("digits-that-part-a-claim-from-its-limit",
+        [TOY, "--kernel", FA3_HALF, "--policy", "fdpp", "--set", "a=-inf", "--set", "b=inf", "--set",
+         "phi=2.68237", "--heads", "*:0", "--evaluate-rows", "0"], 3, has=["p.range is 16.00", ", limit 15.999, row"])
+certify("fdpp-one-row-leaves", [TOY, "--kernel", FA3_HALF, "--policy", "fdpp", "--set", "b=10.78125",
+                                "--heads", "*:0"], 1, has=["1 row leaves the range, "])
+for unknown in ("Hopper", "hopper:FTZ"):
+    certify(f"preset-{unknown}", [ROPE, "--kernel", unknown], 2,
+            err=r"hopper.*each also with :ftz or :gradual")
 certify("set-malformed", [ROPE, "--kernel", "hopper", "--policy", "fdpp", "--set", "phi"], 2,
         err=r"--set: found 'phi', expected name=value")
 certify("initial-max-above-the-scores", [ROPE, "--kernel", "hopper", "--policy", "online", "--set",

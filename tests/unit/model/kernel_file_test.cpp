@@ -566,7 +566,7 @@ TEST(KernelFile, ErrorsOfTheWholeFile) {
         e.what(),
         "/: is a directory, expected a kernel file or one of tpu7x, tpu-v6e, ampere, ada, hopper, "
         "blackwell, cdna3, cpu-avx512-bf16, "
-        "ieee-fp32, fp16-everywhere");
+        "ieee-fp32, fp16-everywhere, each also with :ftz or :gradual after it");
   }
   EXPECT_THROW(load_kernel(""), InputError);
 }
