@@ -296,6 +296,9 @@ mutation("flushed-row-over-the-largest-of-the-head", "certify/row_execution.cpp"
          "*AreRefuted*")
 mutation("output-error-without-its-premises", "certify/path_head.cpp",
          "split() || !safe_)", "split())", WEAKENINGS, "*SaturatedWeights*")
+mutation("softcap-of-any-size", "certify/row_scores.cpp",
+         "{ return x >= 0x1p-120 && x <= 0x1p120; };\n", "{ return x > -1; };\n",
+         "tests/unit/certify/certify_modifiers_test", "*SoftcapsThatFp32*")
 
 # Files -------------------------------------------------------------------------------------------
 

@@ -199,6 +199,37 @@ TEST(Modifiers, WhatNoBoundCoversIsUndecided) {
   EXPECT_NE(report.reason.find("a bias where scores are scaled after"), std::string::npos);
 }
 
+/// A score of 0 is 0 / 0 where the cap is 0 in FP32 (2^-151 rounds to it), 0 / inf inf where it is
+/// infinite, and 0 inf where the scale over the cap is: NaN in every row.
+TEST(Modifiers, SoftcapsThatFp32DoesNotHold) {
+  const KernelModel before = exact_operands();
+  KernelModel after = exact_operands();
+  after.score.scale_before_store = false;
+  Head head = head_of_scores({0, 0});
+  for (const KernelModel& kernel : {before, after}) {
+    for (const Policy policy : {Policy::clis, Policy::online}) {
+      CertifyOptions options;
+      options.policy = policy;
+      const auto verdict = [&](const char* cap) {
+        head.modifiers.softcap = parse_exact_number(cap);
+        return certify_head(head, kernel, options).verdict;
+      };
+      for (const char* cap : {"2^-151", "2^-140", "2^-127", "2^-1100", "2^128", "2^1100"}) {
+        EXPECT_EQ(verdict(cap), Verdict::undecided) << cap << " " << to_text(policy);
+      }
+      for (const char* cap : {"2^-20", "2^20"}) {
+        EXPECT_EQ(verdict(cap), Verdict::certified) << cap << " " << to_text(policy);
+      }
+    }
+  }
+  head.modifiers.softcap = parse_exact_number("2^-60");
+  head.scale = Scale::base2(parse_exact_number("2^70"));  // 2^130 over the cap
+  const HeadReport report = certify_head(head, after, {});
+  EXPECT_EQ(report.verdict, Verdict::undecided);
+  EXPECT_NE(report.reason.find("whose quotient with the scale"), std::string::npos)
+      << report.reason;
+}
+
 /// Online softmax over tiles that a row cannot see rests on a guard, which is named.
 TEST(Modifiers, HiddenTilesAreAnAssumptionOfOnlineSoftmax) {
   const KernelModel kernel = exact_operands();
