@@ -4,7 +4,8 @@ usage: rediscovery.py PROGRAM [--seeds 5] [--cap 60] [--runs 1048576]
        [--strategies full,gaussian] [--only NAME,...]
 
 For each known failure: one run a seed, stopped at the find. Prints a table as text, and what it
-depends on. --runs caps heads in place of seconds, which is fair on a busy machine. Baselines (uniform-bits, gaussian, byte-mutation) run with the first seed alone.
+depends on. --runs caps heads in place of seconds, which is fair on a busy machine. Baselines
+(uniform-bits, gaussian, byte-mutation) run with the first seed alone.
 """
 import argparse
 import datetime
