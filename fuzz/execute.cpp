@@ -10,6 +10,7 @@
 #include "certify/clis_table.h"
 #include "fuzz/gated_loop.h"
 #include "reference/input_error.h"
+#include "reference/model/kernel_file.h"
 
 namespace headroom::fuzz {
 namespace {
@@ -127,26 +128,12 @@ KernelModel careful_twin(const KernelModel& kernel) {
   t.score.softcap = SoftcapFormula::tanh;
   t.mask = {};
   t.sink = SinkPlace::start;
-  t.exponent = {.format = fp32, .fused = false, .base = ExponentBase::two};
-  t.exp2 = {.name = "correctly-rounded",
-            .result = fp32,
-            .max_error_ulps = 0.5,
-            .flush_to_zero = false,
-            .monotone_at_integers = true,
-            .propagates_nan = true,
-            .evidence = Evidence::documented,
-            .source = "IEEE 754-2019, 9.2"};
-  t.p = {.format = fp32, .saturate = false, .flush_to_zero = false, .denominator_rounded = false};
-  t.normalise = {.division = Division::divide,
-                 .reciprocal_max_error_ulps = 0.5,
-                 .reciprocal_flush_to_zero = false,
-                 .reciprocal_exact_at_powers_of_two = true,
-                 .guard = DenominatorGuard::none,
-                 .guard_value = 0,
-                 .output = fp32,
-                 .evidence = Evidence::documented,
-                 .source = "IEEE 754-2019, 5.4.1"};
-  t.stabilizer = {.norm = fp32, .store = fp32, .round_up = true};
+  const KernelModel ideal = preset("ieee-fp32");
+  t.exponent = ideal.exponent;
+  t.exp2 = ideal.exp2;
+  t.p = ideal.p;
+  t.normalise = ideal.normalise;
+  t.stabilizer = ideal.stabilizer;
   t.tiles = {.keys = 64, .padding = Padding::sliced, .empty_row = EmptyRowRule::zero};
   t.split = {};
   t.lse = {.base = ExponentBase::two};

@@ -12,7 +12,7 @@ struct Description {
 };
 constexpr std::array<Description, objective_count> descriptions = {{
     {"non-finite", "an output or LSE is NaN or infinite where the exact one rounds to a number"},
-    {"zero-row", "all outputs of a row are 0, and one of them should not be"},
+    {"zero-row", "all outputs of a row are 0, and one should be larger than any rounding explains"},
     {"inaccurate", "an output is off by more than the tolerance times the largest visible |v|"},
     {"lost-mass", "keys whose stored weight is 0 hold more than eps of a row's exact mass"},
     {"saturation", "a weight was clipped to the largest number of P's format"},
