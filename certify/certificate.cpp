@@ -116,6 +116,20 @@ Json bounds_json(const BoundsReport& bounds) {
   return j;
 }
 
+/// What the proof development says of such a certificate: the theorem's name, or why there is none.
+/// `headroom check` derives the same from the certificate and refuses another answer.
+std::string theorem_of(const Head& head, const CertifyOptions& options, const HeadReport& report) {
+  if (options.policy != Policy::clis) {
+    return std::string("none: policy ") + std::string(to_text(options.policy));
+  }
+  if (report.verdict != Verdict::certified) {
+    return std::string("none: verdict ") + std::string(to_text(report.verdict));
+  }
+  if (!head.modifiers.none()) return "none: head.modifiers";
+  if (head.was_cast) return "none: head.cast";
+  return "Certified.certified";
+}
+
 }  // namespace
 
 std::string hex_float(double value) {
@@ -184,6 +198,7 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
       kernel.split.parts == 1 ? "merge.range, merge.identity: split-KV and ring merges"
                               : "output.error, lse.error: of merged parts",
       "lse.shift: the LSE of centred keys must be shifted back by the caller"};
+  j["theorem"] = theorem_of(head, options, report);
   j["verdict"] = to_text(report.verdict);
   j["safe"] = to_text(report.safe);
   j["accurate"] = to_text(report.accurate);

@@ -92,12 +92,20 @@ let parse text =
     let found = Sha256.of_string kernel_text in
     if found <> digest then rejected "kernel.sha256: found %s, the text has %s" digest found;
     let policy = Json.text "" "policy" v and verdict = Json.text "" "verdict" v in
-    if policy <> "clis" then raise (Model.Not_covered ("policy " ^ policy));
-    if verdict <> "certified" then raise (Model.Not_covered ("verdict " ^ verdict));
-    if Json.has "modifiers" head then raise (Model.Not_covered "head.modifiers: windows, segments, masks, biases, softcaps and sinks");
+    (* the certificate itself has to say which theorem is about it, or why none is *)
+    let beyond =
+      if policy <> "clis" then Some ("policy " ^ policy, "")
+      else if verdict <> "certified" then Some ("verdict " ^ verdict, "")
+      else if Json.has "modifiers" head then
+        Some ("head.modifiers", ": windows, segments, masks, biases, softcaps and sinks")
+      else if Json.member "head" "cast" head <> Json.Null then Some ("head.cast", ": tensors rounded before use")
+      else None in
+    let expected = match beyond with None -> "Certified.certified" | Some (what, _) -> "none: " ^ what in
+    let theorem = Json.text "" "theorem" v in
+    if theorem <> expected then rejected "theorem: found \"%s\", expected \"%s\"" theorem expected;
+    (match beyond with Some (what, more) -> raise (Model.Not_covered (what ^ more)) | None -> ());
     let path = Json.text "" "path" v in
     if path <> "clis" then raise (Model.Not_covered ("path " ^ path));
-    if Json.member "head" "cast" head <> Json.Null then raise (Model.Not_covered "head.cast: tensors rounded before use");
     List.iter (fun key -> if Json.text "" key v <> "holds" then rejected "%s: a certified head has \"holds\"" key)
       [ "safe"; "accurate" ];
     (match Json.text "" "status" v with

@@ -408,11 +408,11 @@ void check_certificate(const std::string& text, const Head& head, const KernelMo
                        const CertifyOptions& options, const HeadReport& report) {
   Strict().read(text);
   const Json j = Json::parse(text);
-  require_keys(j,
-               {"schema", "toolkit",  "kernel", "policy",  "parameters",  "head",        "gate",
-                "values", "path",     "claims", "refused", "assumptions", "not_covered", "verdict",
-                "safe",   "accurate", "reason", "binding", "margin_bits", "status"},
-               {"bounds"});
+  require_keys(
+      j, {"schema",  "toolkit", "kernel",   "policy",  "parameters",  "head",        "gate",
+          "values",  "path",    "claims",   "refused", "assumptions", "not_covered", "theorem",
+          "verdict", "safe",    "accurate", "reason",  "binding",     "margin_bits", "status"},
+      {"bounds"});
   require(j["schema"] == "headroom-certificate/1", "the schema");
   require_keys(
       j["head"],

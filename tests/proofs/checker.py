@@ -145,19 +145,33 @@ def changes(original):
     yield edit("binding", put("binding", "score.range"))
     yield edit("margin", put("margin_bits", short(next_float(original["margin_bits"], 1))))
     yield edit("path online", put("path", "online"), (4,))
-    yield edit("cast", put("head", "cast", "rne"), (4,))
-    for modifiers in ({}, {"softcap": "0x1p+4"}, {"window": [3, 0]}, {"sink": "0x0p+0"}):
-        yield edit(f"modifiers {modifiers}", put("head", "modifiers", modifiers), (4,))
+    def both(*changes):
+        def apply(certificate):
+            for change in changes:
+                change(certificate)
+        return apply
+
+    # what no theorem is about: rejected unless the certificate itself says so
+    beyond = [("cast", put("head", "cast", "rne"), "head.cast")]
+    beyond += [(f"verdict {verdict}", put("verdict", verdict), f"verdict {verdict}")
+               for verdict in ("fallback", "undecided", "refuted")]
+    beyond += [(f"policy {policy}", put("policy", policy), f"policy {policy}")
+               for policy in ("clis-alg1", "fixed-m", "online", "fa4")]
+    beyond += [(f"modifiers {modifiers}", put("head", "modifiers", modifiers), "head.modifiers")
+               for modifiers in ({}, {"softcap": "0x1p+4"}, {"window": [3, 0]}, {"sink": "0x0p+0"})]
+    for what, change, why in beyond:
+        yield edit(what, change)
+        yield edit(f"{what}, and no theorem", both(change, put("theorem", f"none: {why}")), (4,))
+        yield edit(f"{what}, and no theorem for another reason", both(change, put("theorem", "none: reason")))
+        yield edit(f"no theorem: {why}", put("theorem", f"none: {why}"))
+    yield edit("another theorem", put("theorem", "Certified.lost_mass_within"))
+    yield edit("no theorem", lambda c: c.pop("theorem") and None)
     yield edit("v_magnitude an ulp up", put("values", "v_magnitude", short(next_float(original["values"]["v_magnitude"], 1))))
     yield edit("v_magnitude an ulp down", put("values", "v_magnitude", short(next_float(original["values"]["v_magnitude"], -1))))
     yield edit("most_visible", put("values", "most_visible", original["values"]["most_visible"] + 1))
     for limit in ("0x1p-60", "0x1p-1000", "0x0p+0"):
         yield edit(f"max_error {limit}", put("parameters", "max_error", limit))
     yield edit("max_error with its claim", with_max_error)
-    for verdict in ("fallback", "undecided", "refuted"):
-        yield edit(f"verdict {verdict}", put("verdict", verdict), (4,))
-    for policy in ("clis-alg1", "fixed-m", "online"):
-        yield edit(f"policy {policy}", put("policy", policy), (4,))
     yield edit("eps = 0", put("parameters", "eps", "0x0p+0"))
     yield edit("eps = 2^-400", put("parameters", "eps", "0x1p-400"))
     for i, claim in enumerate(original["claims"]):
@@ -195,13 +209,23 @@ def changes(original):
 
 
 def main(headroom, check, *files):
-    failures, accepted, rejected = [], 0, 0
+    failures, accepted, rejected, policies = [], 0, 0, set()
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         tampered = False
         for file in files:
             folder = scratch / pathlib.Path(file).stem
             folder.mkdir()
+            for policy in ("clis-alg1", "fixed-m", "fixed-m-n", "fdpp", "fa4", "online"):
+                others = scratch / policy
+                run(headroom, "certify", file, "--kernel", "hopper", "--policy", policy, "--certificates", others,
+                    *(["--set", "phi=0"] if policy == "fdpp" else []))
+                for path in sorted(others.glob("*.json")):
+                    found = json.loads(path.read_text(encoding="utf-8"))["theorem"]
+                    code = run(check, path, file).returncode
+                    policies.add(policy)
+                    if found != f"none: policy {policy}" or code != 4:
+                        failures.append(f"{path}: found theorem \"{found}\" and exit {code}")
             run(headroom, "certify", file, "--kernel", "hopper", "--certificates", folder)
             for path in sorted(folder.glob("*.json")):
                 certificate = json.loads(path.read_text(encoding="utf-8"))
@@ -284,7 +308,7 @@ def main(headroom, check, *files):
                         rejected += 1
     print("\n".join(failures))
     print(f"{accepted} accepted, {rejected} tampered ones rejected, {len(failures)} failures")
-    return 1 if failures or accepted == 0 or rejected < 200 else 0
+    return 1 if failures or accepted == 0 or rejected < 200 or len(policies) < 6 else 0
 
 
 if __name__ == "__main__":

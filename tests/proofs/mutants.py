@@ -32,6 +32,7 @@ DRIVER = [
     ("the policy", "certificate.ml", 'if policy <> "clis" then', "if false then", "policy fixed-m"),
     ("the verdict", "certificate.ml", 'if verdict <> "certified" then', "if false then", "verdict refuted"),
     ("modifiers", "certificate.ml", 'if Json.has "modifiers" head then', "if false then", "modifiers {'softcap': '0x1p+4'}"),
+    ("the theorem that is named", "certificate.ml", "if theorem <> expected then", "if false then", "another theorem"),
     ("the path", "certificate.ml", 'if path <> "clis" then', "if false then", "path online"),
     ("casts", "certificate.ml", 'if Json.member "head" "cast" head <> Json.Null then', "if false then", "cast"),
     ("SAFE and ACCURATE", "certificate.ml", 'if Json.text "" key v <> "holds" then', "if false then", "accurate"),

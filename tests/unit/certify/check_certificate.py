@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 TOP = ["schema", "toolkit", "kernel", "policy", "parameters", "head", "gate", "values", "path",
-       "claims", "refused", "assumptions", "not_covered", "verdict", "safe", "accurate", "reason", "binding",
+       "claims", "refused", "assumptions", "not_covered", "theorem", "verdict", "safe", "accurate", "reason", "binding",
        "margin_bits", "status"]
 HEAD = ["id", "prefix", "layout", "batch", "query_head", "kv_head", "queries", "keys", "channels",
         "value_channels", "mask", "length", "scale", "stored", "cast", "sha256"]
@@ -160,7 +160,19 @@ def conjunction(claims, with_accuracy):
     return "fails" if "fails" in outcomes else "unknown" if "unknown" in outcomes else "holds"
 
 
+def theorem_of(certificate):
+    """What the specification has under `theorem`."""
+    for is_beyond, what in ((certificate["policy"] != "clis", f"policy {certificate['policy']}"),
+                            (certificate["verdict"] != "certified", f"verdict {certificate['verdict']}"),
+                            ("modifiers" in certificate["head"], "head.modifiers"),
+                            (certificate["head"]["cast"] is not None, "head.cast")):
+        if is_beyond:
+            return f"none: {what}"
+    return "Certified.certified"
+
+
 def check_consistency(certificate):
+    require(certificate["theorem"] == theorem_of(certificate), f"theorem {certificate['theorem']}")
     require(certificate["safe"] == conjunction(certificate["claims"], False), "safe")
     require(certificate["accurate"] == conjunction(certificate["claims"], True), "accurate")
     for claim in certificate["claims"] + certificate["refused"]:
