@@ -5,12 +5,9 @@
 From Coq Require Import Reals Lra.
 From Flocq Require Import Core.
 From Gappa Require Import Gappa_tactic.
+From Headroom Require Import Exp2Coefficients.
 Open Scope R_scope.
 Definition rnd32 := round radix2 (FLT_exp (-149) 24) (Znearest (fun x => negb (Z.even x))).
-Definition c1 := 2915531/4194304.
-Definition c2 := 15276997/67108864.
-Definition c3 := 10343763/134217728.
-Definition P (x : R) := ((c3 * x + c2) * x + c1) * x + 1.
 Definition h (x : R) := rnd32 (rnd32 (rnd32 (c3 * x + c2) * x + c1) * x + 1).
 Theorem poly_range : forall x, 0 <= x <= 1 -> 1 <= h x <= 2.
 Proof. intros x Hx. unfold h, rnd32, c1, c2, c3. gappa. Qed.

@@ -48,6 +48,28 @@ def script_constants(path, comment):
     return {name: value(number) for name, number in pairs}
 
 
+class Tracked(dict):
+    """Constants by name, and which were compared."""
+
+    def __init__(self, constants):
+        super().__init__(constants)
+        self.used = set()
+
+    def __getitem__(self, name):
+        self.used.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name, otherwise=None):
+        self.used.add(name)
+        return super().get(name, otherwise)
+
+
+# Numbers that no proof is about: where arguments are cut off, the least subnormal, and what a script
+# works with.
+WITHOUT_PROOF = {"exp2_round_to_sixteenth", "exp2_argument_limit", "exp2_shift_limit",
+                 "exp2_absolute_error_bound", "exp2_short_limit", "prec", "worst"}
+
+
 class Comparison:
     def __init__(self):
         self.failures = 0
@@ -68,14 +90,14 @@ class Comparison:
 
 def compare(root):
     vector = root / "reference" / "evaluate" / "vector"
-    exp2 = header_constants(vector / "exp2_constants.h")
-    log2 = header_constants(vector / "log2.h")
-    sollya = script_constants(root / "proofs/sollya/vector_exp2.sollya", "//")
-    sollya_log2 = script_constants(root / "proofs/sollya/vector_log2.sollya", "//")
+    exp2 = Tracked(header_constants(vector / "exp2_constants.h"))
+    log2 = Tracked(header_constants(vector / "log2.h"))
+    sollya = Tracked(script_constants(root / "proofs/sollya/vector_exp2.sollya", "//"))
+    sollya_log2 = Tracked(script_constants(root / "proofs/sollya/vector_log2.sollya", "//"))
     sollya_out = (root / "proofs/sollya/vector_exp2.out").read_text()
     sollya_log2_out = (root / "proofs/sollya/vector_log2.out").read_text()
     gappa_path = root / "proofs/gappa/vector_exp2.g"
-    gappa = script_constants(gappa_path, "#")
+    gappa = Tracked(script_constants(gappa_path, "#"))
     gappa_text = re.sub(r"#.*", "", gappa_path.read_text())
     gappa_out = (root / "proofs/gappa/vector_exp2.out").read_text()
     c = Comparison()
@@ -156,7 +178,7 @@ def compare(root):
 
     # log2 and the quotient.
     gappa_log2 = root / "proofs/gappa/vector_log2.g"
-    constants = script_constants(gappa_log2, "#")
+    constants = Tracked(script_constants(gappa_log2, "#"))
     for name in ("log2_e_hi", "log2_e_lo", "ln_2_hi", "ln_2_lo"):
         c.equal(f"{name} in Gappa", log2[name], [constants.get(name)])
     text, code = re.sub(r"#.*", "", gappa_log2.read_text()), (vector / "log2.cpp").read_text()
@@ -176,6 +198,13 @@ def compare(root):
                            ("remainder = a - q * b;", "const auto remainder = Simd::fnma(q, b, a);")):
         c.true(script, script in text)
         c.true(source, source in code)
+
+    # Nothing is on one side only.
+    for what, numbers in (("exp2_constants.h", exp2), ("log2.h", log2), ("vector_exp2.sollya", sollya),
+                          ("vector_log2.sollya", sollya_log2), ("vector_exp2.g", gappa),
+                          ("vector_log2.g", constants)):
+        for name in sorted(set(numbers) - numbers.used - WITHOUT_PROOF):
+            c.true(f"{what}: {name} is compared with nothing; that it has a counterpart", False)
 
     print(f"{c.count - c.failures} of {c.count} comparisons hold")
     return 1 if c.failures else 0
