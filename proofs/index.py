@@ -35,14 +35,18 @@ CLAIMS = {
     "normalise.range": ("covered", "Division.reciprocal_normalises Division.divider_normalises", ""),
     "mass.lost": ("covered", "LostMass.lost_mass Certified.lost_within_bound Certified.lost_mass_within",
                   "the sharp bound, with ln 2 and e^x enclosed by Log2e"),
-    "product.flush": ("covered", "Execution.sum_error", "as a summand of the output's bound, not by itself"),
+    "product.flush": ("covered", "FlushedProducts.flushed_products Reported.flushed_within",
+                      "as a part of l, absolutely; a summand of the output's bound. Not compared with eps"),
     "mask.mass": ("none", "", "padding that is added as zero keys"),
-    "sum.absorption": ("lemma", "SumsInSequence.sequential_sum_stalls", ""),
+    "sum.absorption": ("lemma", "Absorption.takes_in Absorption.equal_terms_exact Absorption.further_terms_absorbed "
+                                "SumsInSequence.sequential_sum_stalls",
+                       "sums to nearest, one term after another; tiles, lanes and matrix units have no theorem"),
     "empty.row": ("none", "", "rows that see no key are outside the theorem"),
     "gate.conservative": ("covered", "MainTheorem.row_is_certified", "its hypotheses i_exponent and i_mean, row by row"),
     "output.error": ("covered", "OutputError.weights_error OutputError.quotient_error Bounds.sums_bound_upper",
                      "the checker states its own bound"),
-    "lse.error": ("none", "", ""),
+    "lse.error": ("covered", "LogSumExp.lse_error Reported.lse_within",
+                  "log2 l + mu, before the kernel rounds them; the checker states its own bound"),
     "merge.identity": ("none", "", "kernels that split the keys are outside the theorem"),
     "merge.range": ("none", "", "kernels that split the keys are outside the theorem"),
 }
@@ -74,7 +78,7 @@ def index():
         raise SystemExit(f"claims without an entry: {', '.join(missing)}")
     lines = ["# Index of the proofs", "",
              "Written by `proofs/index.py`; a test compares. `covered`: part of the theorem",
-             "`Certified.certified`, for policy `clis` and the kernels of `coq/Kernel.v`. `lemma`: proved,",
+             "`Certified.certified`, or of `Reported`'s, for policy `clis` and the kernels of `coq/Kernel.v`. `lemma`: proved,",
              "not used by the checker. `none`: no theorem.", "",
              "| claim | status | theorem | note |", "|---|---|---|---|"]
     for claim, (status, theorems, note) in CLAIMS.items():

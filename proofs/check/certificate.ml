@@ -3,18 +3,6 @@
 exception Rejected of string
 let rejected fmt = Printf.ksprintf (fun s -> raise (Rejected s)) fmt
 
-type t = {
-  kernel_text : string; eps : Q.t; max_error : Q.t option;
-  id : string; prefix : string; layout : string; batch : int; query_head : int; kv_head : int;
-  queries : int; keys : int; channels : int; value_channels : int; mask : string; length : int;
-  scale : string; stored : string * string * string; digests : string * string * string;
-  cap : Q.t; kappa : Q.t; v_magnitude : Q.t; most_visible : int }
-
-(* What a certified head of `clis` has to claim. *)
-let required_claims = [
-  "operand.finite"; "exponent.defined"; "exp2.contract"; "sum.absorption"; "score.range"; "exponent.upper";
-  "p.range"; "l.range"; "o.range"; "l.nonzero"; "normalise.range"; "mass.lost"; "product.flush"; "gate.conservative" ]
-
 type number = Minus_inf | Exact of Q.t | Inf
 let number path = function
   | Json.String "inf" -> Inf | Json.String "-inf" -> Minus_inf
@@ -25,7 +13,24 @@ let le a b = match a, b with
   | Inf, _ | _, Minus_inf -> false
   | Exact x, Exact y -> Q.leq x y
 
-let check_claims v ~eps ~max_error =
+type t = {
+  kernel_text : string; eps : Q.t; max_error : Q.t option;
+  id : string; prefix : string; layout : string; batch : int; query_head : int; kv_head : int;
+  queries : int; keys : int; channels : int; value_channels : int; mask : string; length : int;
+  scale : string; stored : string * string * string; digests : string * string * string;
+  cap : Q.t; kappa : Q.t; v_magnitude : Q.t; most_visible : int;
+  exponent_upper : number   (* the largest stored exponent, as the claim has it *) }
+
+(* What a certified head of `clis` has to claim. *)
+let required_claims = [
+  "operand.finite"; "exponent.defined"; "exp2.contract"; "sum.absorption"; "score.range"; "exponent.upper";
+  "p.range"; "l.range"; "o.range"; "l.nonzero"; "normalise.range"; "mass.lost"; "product.flush"; "gate.conservative" ]
+
+(* Claims of a range, in log2: FP32's is the widest of the formats that are covered. *)
+let ranges = [ "exponent.defined"; "exponent.upper"; "p.range"; "l.range"; "o.range"; "normalise.range" ]
+
+let check_claims v ~eps ~max_error ~most_visible =
+  let exponent_upper = ref Inf in
   let seen = Hashtbl.create 32 in
   let one c =
     let id = Json.text "claims" "id" c in
@@ -34,6 +39,8 @@ let check_claims v ~eps ~max_error =
       | Json.Array [ a; b ] -> number "value" a, number "value" b
       | _ -> rejected "%s.value: expected two numbers" id in
     if not (le lo hi) then rejected "%s.value: the ends are in the wrong order" id;
+    let unit = Json.text id "unit" c in
+    if unit <> "log2" && not (le (Exact Q.zero) lo) then rejected "%s.value: found a negative number" id;
     let kind = Json.text id "kind" c and limit = Json.member id "limit" c in
     let holds = match kind with
       | "at-most" -> le hi (number "limit" limit)
@@ -51,8 +58,17 @@ let check_claims v ~eps ~max_error =
         rejected "%s.limit: found another than the parameters have" id in
     if id = "mass.lost" || id = "product.flush" then limited eps;
     (match id, max_error with "output.error", Some most -> limited most | _ -> ());
+    if id = "score.range" then limited Q.zero;
+    if List.mem id ranges && unit = "log2" && kind = "at-most" && not (le (number "limit" limit) (Exact (Q.of_int 128))) then
+      rejected "%s.limit: beyond the range of FP32" id;
+    if id = "sum.absorption" then
+      (match hi with
+       | Exact h when Q.to_float h < Float.log2 (float most_visible) -. 1e-9 ->
+         rejected "sum.absorption.value: rows see %d keys" most_visible
+       | _ -> ());
+    if id = "exponent.upper" then exponent_upper := hi;
     (* a margin in bits is the difference, rounded down *)
-    (match Json.text id "unit" c, kind, Json.member id "margin_bits" c with
+    (match unit, kind, Json.member id "margin_bits" c with
      | "log2", "at-most", m when hi <> Minus_inf ->
        (match number "limit" limit, hi, number "margin_bits" m with
         | Exact l, Exact h, Exact m when Q.gt m (Q.sub l h) -> rejected "%s.margin_bits: more than limit less value" id
@@ -71,7 +87,8 @@ let check_claims v ~eps ~max_error =
   let binding = Json.text "" "binding" v in
   if not (List.exists (fun (required, margin) -> required && margin = Json.member "" "margin_bits" v)
             (Hashtbl.find_all seen binding)) then
-    rejected "binding: no required claim \"%s\" has the margin that is stated" binding
+    rejected "binding: no required claim \"%s\" has the margin that is stated" binding;
+  !exponent_upper
 
 (* head.id ends in the prefix and the head's number, after a colon. *)
 let check_id ~id ~prefix ~batch ~query_head =
@@ -115,8 +132,9 @@ let parse text =
     let max_error = match Json.member "parameters" "max_error" parameters with
       | Json.Null -> None | Json.String s -> Some (Exact.hexadecimal s)
       | _ -> rejected "parameters.max_error: expected a hexadecimal float or null" in
-    check_claims v ~eps ~max_error;
     let gate = Json.member "" "gate" v and values = Json.member "" "values" v in
+    let most_visible = Json.count "values" "most_visible" values in
+    let exponent_upper = check_claims v ~eps ~max_error ~most_visible in
     if Json.text "gate" "accepts" gate <> "yes" then rejected "gate.accepts: a certified head has \"yes\"";
     if Json.text "gate" "stabilizer" gate <> "clis" then rejected "gate.stabilizer: expected \"clis\"";
     let stored = Json.member "head" "stored" head and sha = Json.member "head" "sha256" head in
@@ -135,7 +153,7 @@ let parse text =
       cap = Exact.hexadecimal (Json.text "gate" "C" gate);
       kappa = Exact.hexadecimal (Json.text "gate" "kappa" gate);
       v_magnitude = Exact.hexadecimal (Json.text "values" "v_magnitude" values);
-      most_visible = Json.count "values" "most_visible" values }
+      most_visible; exponent_upper }
   with
   | Json.Error e -> rejected "%s" e
   | Exact.Bad e -> rejected "%s" e

@@ -198,12 +198,20 @@ let run ~json certificate_file files =
   if not fast && not (check_words kernel h scale (words_of t)) then
     rejected "a row or a key does not hold its inequalities: C = %s, kappa = %g do not fit the data"
       (Z_.to_string cap) (Q.to_float c.kappa);
-  kernel, bits, bound in
+  (* some key of every row reaches the mean, less the error of its score and its exponent's rounding *)
+  let reached = Q.sub (fl (Z_.sub constants.c_margin constants.c_err)) (Exact.power (-10)) in
+  if not (Certificate.le (Certificate.Exact reached) c.exponent_upper) then
+    rejected "exponent.upper.value: every row has an exponent of %.4f or more" (Q.to_float reached);
+  kernel, bits, bound, q_of (q_lse kernel h), q_of (q_flushed kernel h) in
   (* every reading of the kernel; what is printed is the worst *)
   let decided = List.map decide kernels in
-  let kernel = (fun (k, _, _) -> k) (List.hd decided) in
-  let bits = List.fold_left (fun b (_, x, _) -> Float.min b x) infinity decided in
-  let bound = List.fold_left (fun b (_, _, x) -> Q.max b x) Q.zero decided in
+  let kernel = (fun (k, _, _, _, _) -> k) (List.hd decided) in
+  let bits = List.fold_left (fun b (_, x, _, _, _) -> Float.min b x) infinity decided in
+  let largest of_reading = List.fold_left (fun b x -> Q.max b (of_reading x)) Q.zero decided in
+  let bound = largest (fun (_, _, x, _, _) -> x) in
+  let lse = largest (fun (_, _, _, x, _) -> x) and flushed = largest (fun (_, _, _, _, x) -> x) in
+  (* doubles not below the numbers *)
+  let above x = Q.to_float x *. (1. +. 0x1p-50) in
   if json then
     print_json certificate_file "accepted" [
       "id", quoted c.id; "queries", string_of_int c.queries; "keys", string_of_int c.keys;
@@ -211,14 +219,18 @@ let run ~json certificate_file files =
       "least_denominator_log2", Z_.to_string (promise_of kernel.k_exp2 cap).pr_low;
       "mass_lost", quoted (Printf.sprintf "%h" (Q.to_float c.eps));
       "margin_bits", Printf.sprintf "%.6f" bits;
-      "output_error", quoted (Printf.sprintf "%h" (Q.to_float bound *. (1. +. 0x1p-50)));
-      "theorems", "[\"Certified.certified\", \"Certified.lost_mass_within\"]" ]
+      "output_error", quoted (Printf.sprintf "%h" (above bound));
+      "lse_error", quoted (Printf.sprintf "%h" (above lse));
+      "flushed_products", quoted (Printf.sprintf "%h" (above flushed));
+      "theorems", "[\"Certified.certified\", \"Certified.lost_mass_within\", \"Reported.lse_within\", \"Reported.flushed_within\"]" ]
   else begin
   Printf.printf "accepted %s\n" c.id;
   Printf.printf "  checked   every row of %d x %d x %d: finite, exponents <= %s, l >= 2^%s, lost mass <= %g (margin %.2f bits), |output - exact| <= %.3g\n"
     c.queries c.keys d (Z_.to_string cap) (Z_.to_string (promise_of kernel.k_exp2 cap).pr_low) (Q.to_float c.eps) bits (Q.to_float bound);
-  Printf.printf "  theorem   Certified.certified, Certified.lost_mass_within (proofs/coq)\n";
-  Printf.printf "  unchecked product.flush and sum.absorption by themselves, lse.error, and the numbers of claims: the theorem has its own\n";
+  Printf.printf "  besides   |log2 l + mu - log-sum-exp| <= %.3g log2 units; flushed products take at most %.3g from |O / l|\n"
+    (above lse) (above flushed);
+  Printf.printf "  theorem   Certified.certified, Certified.lost_mass_within, Reported.lse_within, Reported.flushed_within (proofs/coq)\n";
+  Printf.printf "  unchecked sum.absorption; product.flush against eps; the numbers of claims: the theorem has its own\n";
   Printf.printf "  trusted   that the machine is as the kernel says; this driver's reading of files; Coq's kernel and extraction, OCaml, Zarith\n"
   end
 

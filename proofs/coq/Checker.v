@@ -189,18 +189,13 @@ Definition numbers_of_head (i : nat) : row_numbers :=
   numbers_found c (dotz (q_row hd i) (q_row hd i)) (IZR (n_V h) * bpow radix2 (n_ve h)) (n_G h) (n_N h) (n_q h)
     (head_l_depth k h) (O_depth k (n_N h)).
 
-(** ** The theorem
-
-    If the checker returns true, then for every row that sees a key, for every channel of V, and for
-    every execution that the kernel's model allows, every intermediate is finite, the denominator is
-    at least 2^low, the lost mass is within its bound, and the output is within the stated bound of
-    exact attention. *)
-Theorem check_sound : forall i channel (x : row_execution k), (i < queries hd)%nat -> seen_by hd i <> O ->
-  kernel_allows k (row_of i channel) st x ->
-  row_certified k (row_of i channel) st (numbers_of_head i) x /\
-  Rabs (B2R (output k x) - attention (row_of i channel)) <= Q2R (n_bound h).
+(** Each row satisfies the hypotheses of the main theorem. *)
+Lemma row_checked i channel : (i < queries hd)%nat -> seen_by hd i <> O ->
+  row_inequalities k (row_of i channel) st (numbers_of_head i) /\
+  cap st = c_C c /\ (64 <= c_C c <= 127)%Z /\
+  visible (row_of i channel) <> [] /\ (Z.of_nat (length (visible (row_of i channel))) <= n_N h)%Z.
 Proof.
-intros i channel x Hi Hn Hx.
+intros Hi Hn.
 destruct parts as [Hd [Kb [Cb [Hb [_ Rb]]]]].
 assert (ok := kernel_okb_ok k Kb).
 destruct (rows_facts (queries hd) 0 0 ltac:(lia) Rb i ltac:(lia) Hn) as [N1 [Lq [N2 [Dp Ro]]]].
@@ -236,13 +231,28 @@ assert (Sk : forall j, In j (visible r) ->
 { intros j H. unfold r, row_of; cbn [channels key]. destruct (key_facts j (Vis j H)) as [Lk [K2 _]].
   rewrite (dot_vec (dims hd)) by auto. replace (c_ke c + c_ke c)%Z with (2 * c_ke c)%Z by ring.
   apply Rmult_le_compat_r; [apply bpow_ge_0|now apply IZR_le]. }
-assert (I : row_inequalities k r st (numbers_of_head i))
-  by (eapply row_inequalities_hold; eauto).
-assert (Rc := row_is_certified k ok r st (numbers_of_head i) I x Hx).
+assert (Some_keys : visible r <> []).
+{ intros E. apply (f_equal (@length nat)) in E. rewrite Len in E. simpl in E. congruence. }
+split; [eapply row_inequalities_hold; eauto|]. rewrite Len. tauto.
+Qed.
+
+(** ** The theorem
+
+    If the checker returns true, then for every row that sees a key, for every channel of V, and for
+    every execution that the kernel's model allows, every intermediate is finite, the denominator is
+    at least 2^low, the lost mass is within its bound, and the output is within the stated bound of
+    exact attention. *)
+Theorem check_sound : forall i channel (x : row_execution k), (i < queries hd)%nat -> seen_by hd i <> O ->
+  kernel_allows k (row_of i channel) st x ->
+  row_certified k (row_of i channel) st (numbers_of_head i) x /\
+  Rabs (B2R (output k x) - attention (row_of i channel)) <= Q2R (n_bound h).
+Proof.
+intros i channel x Hi Hn Hx. destruct parts as [_ [Kb [_ [Hb _]]]].
+assert (ok := kernel_okb_ok k Kb).
+destruct (row_checked i channel Hi Hn) as [I [Cv [Cr [Some_keys N]]]].
+assert (Rc := row_is_certified k ok _ st (numbers_of_head i) I x Hx).
 split; [exact Rc|].
 apply Rle_trans with (1 := output_error _ _ _ _ _ Rc).
-apply (output_checked k h ok Hb r st Cv Cr).
-- intros E. apply (f_equal (@length nat)) in E. rewrite Len in E. simpl in E. congruence.
-- now rewrite Len.
+now apply (output_checked k h ok Hb _ st Cv Cr).
 Qed.
 End Check.

@@ -6,7 +6,7 @@
 
 From Coq Require Import ZArith QArith Extraction ExtrOcamlBasic ExtrOcamlZBigInt ExtrOcamlNatInt.
 From Headroom Require Import Kernel MainTheorem CheckRow CheckHead Checker Log2e Words Certified
-  MachineIntegers FastSums FastCheck.
+  CheckReported Reported MachineIntegers FastSums FastCheck.
 
 Extract Inlined Constant Z.add => "Z_.add".
 Extract Inlined Constant Z.sub => "Z_.sub".
@@ -46,5 +46,5 @@ Extract Inlined Constant zero => "0".
 Extract Inlined Constant one => "1".
 
 Extraction "checker.ml" check_words check_fast words_of lost_within head_margin kernel_okb constants_okb head_okb
-  row_margin row_err row_mu_hi q_output q_growth q_delta q_eta q_abs qF q2 head_score_depth depth_ok promise_of
+  row_margin row_err row_mu_hi q_output q_lse q_flushed q_growth q_delta q_eta q_abs qF q2 head_score_depth depth_ok promise_of
   scale_encloses keeps_subnormals bf16_words fp16_words fp32_words.

@@ -48,6 +48,8 @@ THEOREMS = [
     "FastCheck.check_fast_sound", "FastCheck.certified_fast",
     "Instance.instance_checked", "Instance.instance_checked_fast", "Instance.instance_certified",
     "Instance.smaller_kappa_refused",
+    "LogSumExp.lse_error", "FlushedProducts.flushed_products", "Reported.lse_within", "Reported.flushed_within",
+    "Absorption.takes_in", "Absorption.equal_terms_exact", "Absorption.further_terms_absorbed",
     "Log2e.scale_enclosed", "Words.decode_row_value",
     "CounterexampleAccumulator.bf16_accumulator_overflows",
     "CounterexampleCentring.rounded_mean_all_scores_negative",
@@ -57,6 +59,7 @@ THEOREMS = [
 WITH_INTERVAL = [
     "Exp2Thresholds.exp2_fp32_threshold", "Exp2Thresholds.exp2_fp16_threshold",
     "Exp2Thresholds.exp2_bf16_threshold", "Exp2Polynomial.exp2_polynomial_error",
+    "Exp2Polynomial.exp2_polynomial_ulps",
 ]
 FORBIDDEN = re.compile(r"\b(Admitted|admit|Axiom|Axioms|Parameter|Parameters|Conjecture|"
                        r"Unset\s+Guard\s+Checking|Unset\s+Universe\s+Checking|"

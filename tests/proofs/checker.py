@@ -191,6 +191,16 @@ def changes(original):
             yield edit(f"{name}: outcome", put("claims", i, "outcome", "unknown"))
         yield edit(f"{name}: value decimal", put("claims", i, "value", ["0.5", "0.5"]))
         yield edit(f"{name}: value reversed", put("claims", i, "value", ["0x1p+900", "0x1p-900"]))
+        if claim["id"] == "score.range":
+            yield edit(f"{name}: another limit", put("claims", i, "limit", "0x1p+0"))
+        if claim["id"] in ("exponent.upper", "p.range", "l.range", "o.range"):
+            yield edit(f"{name}: a limit beyond FP32", put("claims", i, "limit", "0x1.02p+7"))
+        if claim["id"] == "exponent.upper":
+            yield edit(f"{name}: a value that rows exceed", put("claims", i, "value", ["-0x1p+9", "-0x1p+8"]))
+        if claim["id"] == "sum.absorption":
+            yield edit(f"{name}: fewer terms", put("claims", i, "value", ["0x0p+0", "0x1p+0"]))
+        if claim["id"] in ("mass.lost", "product.flush", "output.error"):
+            yield edit(f"{name}: less than nothing", put("claims", i, "value", ["-0x1p-9", "0x0p+0"]))
     yield edit("kernel.sha256", put("kernel", "sha256", "0" * 64))
     yield edit("kernel.text", put("kernel", "text", original["kernel"]["text"].replace("bf16", "fp16", 1)))
     for old, new, codes in [
