@@ -57,7 +57,7 @@ DRIVER = [
     ("max_error", "main.ml", "Some most when Q.gt bound most ->", "Some most when false ->", "max_error with its claim"),
     ("the digests of tensors", "main.ml", "if found <> digest then", "if false then", "digest of v"),
     ("the length", "main.ml", "if c.length > c.keys then", "if false then", "length = 100000000000000"),
-    ("most_visible", "main.ml", "if !most <> c.most_visible then", "if false then", "most_visible"),
+    ("most_visible", "main.ml", "if !most <> c.most_visible then", "if false then", "most_visible, one less"),
     ("v_magnitude", "main.ml", "if not (Q.equal magnitude c.v_magnitude) then", "if false then", "v_magnitude an ulp up"),
     ("C is whole", "main.ml", "| _ -> rejected \"gate.C: expected an integer\" in", "| _ -> Z_.fdiv (Q.num c.cap) (Q.den c.cap) in", "C - 1/2"),
     ("the limit of the lost mass", "main.ml", "if not (lost_within kernel h (Q.num c.eps) (Q.den c.eps)) then", "if false then", "eps = 2^-400 everywhere"),
