@@ -314,3 +314,7 @@ mutation("split-parts-without-limit", "reference/model/kernel_model.cpp",
          "  check.count(\"split.parts\", m.split.parts, 1, max_split_parts);\n",
          "  check.count(\"split.parts\", m.split.parts, 1);\n",
          "tests/unit/model/model_kernel_file_test")
+mutation("a-theorem-for-any-verdict", "certify/certificate.cpp",
+         "  if (report.verdict != Verdict::certified) {\n    return std::string(\"none: verdict",
+         "  if (false) {\n    return std::string(\"none: verdict",
+         "tests/unit/certify/certify_certificate_test", "Certificate.NamesItsTheorem")

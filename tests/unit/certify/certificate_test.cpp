@@ -94,6 +94,29 @@ TEST(Certificate, KernelsAreReadBack) {
   }
 }
 
+// The theorem is about certified heads of `clis` that are multiplied as they are stored.
+TEST(Certificate, NamesItsTheorem) {
+  Head head = cases::all_equal("head", 2, 1);
+  const KernelModel kernel = cases::ideal_kernel();
+  const auto theorem = [&](Policy policy, Verdict verdict) {
+    CertifyOptions options;
+    options.policy = policy;
+    HeadReport report;
+    report.verdict = verdict;
+    return parse_strictly(certificate_json(head, kernel, options, report))
+        .at("theorem")
+        .get<std::string>();
+  };
+  EXPECT_EQ(theorem(Policy::clis, Verdict::certified), "Certified.certified");
+  EXPECT_EQ(theorem(Policy::clis, Verdict::fallback), "none: verdict fallback");
+  EXPECT_EQ(theorem(Policy::fa4, Verdict::certified), "none: policy fa4");
+  EXPECT_EQ(theorem(Policy::online, Verdict::refuted), "none: policy online");
+  head.was_cast = true;
+  EXPECT_EQ(theorem(Policy::clis, Verdict::certified), "none: head.cast");
+  head.modifiers.softcap = 30;
+  EXPECT_EQ(theorem(Policy::clis, Verdict::certified), "none: head.modifiers");
+}
+
 // Any bytes in a name give valid UTF-8 JSON.
 TEST(Certificate, NamesOfAnyBytes) {
   Head head = cases::all_equal("head", 2, 1);
