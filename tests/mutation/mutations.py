@@ -318,3 +318,22 @@ mutation("a-theorem-for-any-verdict", "certify/certificate.cpp",
          "  if (report.verdict != Verdict::certified) {\n    return std::string(\"none: verdict",
          "  if (false) {\n    return std::string(\"none: verdict",
          "tests/unit/certify/certify_certificate_test", "Certificate.NamesItsTheorem")
+
+
+# Matrix units in vectors -------------------------------------------------------------------------
+
+LANES = "tests/unit/simulate/simulate_lanes_test"
+MATRIX_LOOPS = "reference/evaluate/simulate/lanes/matrix_loops.h"
+
+mutation("matrix-unit-highest-exponent", MATRIX_LOOPS,
+         "lowest = -96, highest = 120;", "lowest = -96, highest = 128;", LANES, "Lanes.Matrix*")
+mutation("matrix-unit-lowest-exponent", MATRIX_LOOPS,
+         "lowest = -96, highest = 120;", "lowest = -126, highest = 120;", LANES, "Lanes.Matrix*")
+mutation("matrix-unit-sum-of-33-bits", MATRIX_LOOPS,
+         "        left[u] |= M::overflowed(total[u], second[u], both);\n", "", LANES, "Lanes.Matrix*")
+mutation("matrix-unit-subnormal-operands", MATRIX_LOOPS,
+         "exponents_of(terms.a + t * args.stride, lane_group, unit.a_emin, a + t * lane_group);\n"
+         "        }\n        const auto some = [&](auto sums, std::int64_t key)",
+         "exponents_of(terms.a + t * args.stride, lane_group, -126, a + t * lane_group);\n"
+         "        }\n        const auto some = [&](auto sums, std::int64_t key)",
+         LANES, "Lanes.Matrix*")

@@ -149,6 +149,7 @@ class NormLoop : public FixedLoop {
     factor_ = std::fabs(kernel.score_factor());
     begin_head();
     take_norms();
+    after_norms();
     cap_ = exponent_cap();
     const bool accepted = accepts();
     std::vector<float>& mus = start(accepted, row_norms_.size());
@@ -162,12 +163,14 @@ class NormLoop : public FixedLoop {
 
  protected:
   virtual void begin_head() {}
+  virtual void after_norms() {}
   virtual double initial_square() const { return 0; }
   virtual double exponent_cap() const = 0;
   virtual bool accepts() const = 0;
   virtual double base(std::int64_t row) const = 0;
 
   const KernelArithmetic& norm() const { return norm_; }
+  std::span<const double> row_norms() const { return row_norms_; }
   double row_norm(std::int64_t row) const { return row_norms_[static_cast<std::size_t>(row)]; }
   double query_norm() const { return query_norm_; }
   double key_norm() const { return key_norm_; }
@@ -342,6 +345,26 @@ class Clis final : public NormLoop {
   double c_, kappa_, residual_, width_;
 };
 
+class TabledClis final : public NormLoop {
+ public:
+  using MakeTable = std::function<LoopTable(const LoopArithmetic&, const LoopNorms&)>;
+  explicit TabledClis(MakeTable make_table)
+      : NormLoop("clis", {{"last_online", 0}}), make_table_(std::move(make_table)) {}
+
+ private:
+  void after_norms() override {
+    table_ = make_table_(kernel(), {query_norm(), key_norm(), row_norms()});
+  }
+  double exponent_cap() const override { return table_.cap; }
+  bool accepts() const override { return table_.accepts; }
+  double base(std::int64_t row) const override {
+    return norm().multiply(row_norm(row), table_.kappa);
+  }
+
+  MakeTable make_table_;
+  LoopTable table_;
+};
+
 template <typename Rule>
 std::unique_ptr<LoopStabilizer> make(std::string_view name, const LoopParameters& parameters) {
   return std::make_unique<Rule>(name, parameters);
@@ -373,6 +396,11 @@ double round_sum_of_three(const Format& format, bool round_up, double a, double 
 std::unique_ptr<LoopStabilizer> make_fixed_loop(std::string name, std::vector<float> mus, bool gate,
                                                 bool last_online) {
   return std::make_unique<FixedLoop>(std::move(name), std::move(mus), gate, last_online);
+}
+
+std::unique_ptr<LoopStabilizer> make_clis_loop(
+    std::function<LoopTable(const LoopArithmetic&, const LoopNorms&)> make_table) {
+  return std::make_unique<TabledClis>(std::move(make_table));
 }
 
 const std::vector<LoopEntry>& fixed_entries() {

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "reference/evaluate/simulate/lanes/simulator.h"
+#include "reference/evaluate/simulate/matrix_unit.h"
 #include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
 #include "reference/real/fp_environment.h"
@@ -21,13 +22,40 @@ using tiny::Dice;
 constexpr InstructionSet all_sets[] = {InstructionSet::portable, InstructionSet::avx2,
                                        InstructionSet::avx512};
 
+bool has_matrix_units(const KernelModel& k) {
+  return k.score.accumulator.order.kind == OrderKind::matrix_unit ||
+         k.numerator.order.kind == OrderKind::matrix_unit;
+}
+
+/// Scores, O or both by matrix units, of formats whose products FP32 holds.
+void make_matrix_units(Dice& dice, KernelModel& k) {
+  const auto sums = [&](Accumulator& sum) {
+    // V100, A100, H100, Ada, and what no one builds
+    const int unit = static_cast<int>(dice.between(0, 5));
+    const int sizes[] = {4, 8, 16, 16, 3, 32}, bits[] = {23, 24, 25, 13, 1, 24};
+    sum.order = {OrderKind::matrix_unit, sizes[unit], bits[unit]};
+    sum.format = fp32;
+    sum.rounded_products = false;
+  };
+  const std::int64_t which = dice.between(0, 2);
+  if (which != 0) sums(k.score.accumulator);
+  if (which != 1) {
+    sums(k.numerator);
+    const int size = k.numerator.order.size;
+    k.tiles.keys = (k.tiles.keys + size - 1) / size * size;
+  }
+  k.operand = dice.pick({bf16, fp16, e4m3fn, tf32});
+  k.p.format = dice.pick({bf16, fp16, e5m2});
+  k.centring.difference = dice.pick({bf16, fp16});
+}
+
 /// A kernel that lanes_cover, any stage of any format.
 KernelModel covered_kernel(Dice& dice) {
   KernelModel k = tiny::random_kernel(dice);
   for (Accumulator* sum : {&k.score.accumulator, &k.denominator, &k.numerator}) {
-    const bool covered =
-        sum->order.kind != OrderKind::pairwise && sum->order.kind != OrderKind::matrix_unit;
-    if (!covered) sum->order = {OrderKind::sequential};
+    if (sum->order.kind == OrderKind::pairwise || sum->order.kind == OrderKind::matrix_unit) {
+      sum->order = {OrderKind::sequential};
+    }
     if (sum->order.kind == OrderKind::tile) {
       sum->order.size = static_cast<int>(dice.pick({1, 3, 8, 16, 24, 50}));
     }
@@ -35,8 +63,11 @@ KernelModel covered_kernel(Dice& dice) {
   }
   k.normalise.every_tile = false;
   k.tiles.keys = static_cast<int>(dice.pick({1, 7, 16, 24, 64}));
+  if (dice.one_in(3)) make_matrix_units(dice, k);
   k.tiles.queries = static_cast<int>(dice.pick({1, 5, 16, 40, 128}));
-  if (dice.one_in(3)) k.p.format = dice.pick({fp32, bf16, fp16, tf32, e4m3fn, e5m2});
+  if (!has_matrix_units(k) && dice.one_in(3)) {
+    k.p.format = dice.pick({fp32, bf16, fp16, tf32, e4m3fn, e5m2});
+  }
   if (dice.one_in(4)) {
     k.exp2.result = fp32;
     k.exp2.name = "ex2.approx.ftz";
@@ -152,7 +183,8 @@ TEST(Lanes, GiveTheBitsOfThePlainSimulation) {
   for (int i = 0; i < 600 * test_multiplier(); ++i) {
     Dice dice(seed + static_cast<unsigned long>(i));
     const KernelModel kernel = covered_kernel(dice);
-    const Format format = dice.one_in(4) ? dice.pick({fp32, fp16, bf16, e4m3fn}) : kernel.operand;
+    const bool other = dice.one_in(4) && !has_matrix_units(kernel);
+    const Format format = other ? dice.pick({fp32, fp16, bf16, e4m3fn}) : kernel.operand;
     const AttentionProblem first = head(dice, format);
     const std::vector<std::int64_t> rows = some_rows(dice, first);
     SimulationOptions options;
@@ -302,6 +334,96 @@ TEST(Lanes, StagesRoundAsStageDoes) {
       }
     }
   }
+}
+
+/// Every lane of the matrix units' loops against matrix_unit_step, whose answers are recorded ones:
+/// exponents from end to end, all alike or far apart, infinities and NaN, sums at 2^31 units.
+TEST(Lanes, MatrixUnitsAddAsOneStepDoes) {
+  const NearestRounding nearest;
+  Dice dice(test_seed() + 3);
+  constexpr MatrixUnit units[] = {{4, 23}, {8, 24}, {16, 25}, {16, 13}, {32, 24}, {3, 1}};
+  long ordinary = 0, all = 0;
+  for (const InstructionSet set : all_sets) {
+    if (!processor_has(set)) continue;
+    const LaneKernels& loops = lane_kernels(set);
+    for (MatrixUnit unit : units) {
+      ASSERT_TRUE(unit.covered());
+      for (int i = 0; i < 60 * test_multiplier(); ++i) {
+        const Format format = dice.pick({bf16, fp16});
+        unit.a_emin = unit.b_emin = format.emin;
+        unit.flush_to_zero = dice.coin();
+        const std::int64_t lo = dice.pick({-3L, -60L, -150L}), hi = dice.pick({3L, 60L, 127L});
+        const bool specials = dice.one_in(5), same = dice.one_in(3);
+        const auto number = [&] {
+          if (specials && dice.one_in(40)) return dice.pick({HUGE_VALF, -HUGE_VALF, std::nanf("")});
+          if (dice.one_in(9)) return dice.coin() ? 0.0F : -0.0F;
+          const double significand = same ? 2 - 0x1p-7 : 1 + dice.between(0, 127) * 0x1p-7;
+          const auto x = static_cast<float>(round_to(
+              format, std::ldexp(significand, static_cast<int>(same ? hi : dice.between(lo, hi)))));
+          return !same && dice.coin() ? -x : x;
+        };
+        const std::int64_t channels = dice.between(1, 40), keys = dice.between(1, 11), stride = 32;
+        std::vector<float> q(static_cast<std::size_t>(channels * stride)),
+            k(static_cast<std::size_t>(keys * channels)),
+            s(static_cast<std::size_t>(keys * stride));
+        for (float& x : q) x = number();
+        for (float& x : k) x = number();
+        ScoreArgs scores;
+        scores.q = q.data();
+        scores.stride = stride;
+        scores.k = k.data();
+        scores.keys = keys;
+        scores.channels = channels;
+        scores.scores = s.data();
+        loops.matrix_scores(unit, scores);
+        // O of as many channels as there are keys, from any numbers on
+        std::vector<float> o(s.size()), before(s.size());
+        for (float& x : before) x = dice.one_in(3) ? 0 : number();
+        o = before;
+        ProductArgs products;
+        products.start = products.sum = o.data();
+        products.start_stride = products.stride = stride;
+        products.channels = products.v_stride = keys;
+        products.p = q.data();
+        std::vector<float> v(k.size());
+        for (std::int64_t t = 0; t < channels; ++t) {
+          for (std::int64_t c = 0; c < keys; ++c) {
+            v[static_cast<std::size_t>(t * keys + c)] =
+                k[static_cast<std::size_t>(c * channels + t)];
+          }
+        }
+        products.v = v.data();
+        products.terms = channels;
+        loops.matrix_products(unit, products);
+        for (std::int64_t key = 0; key < keys; ++key) {
+          for (std::int64_t row = 0; row < stride; ++row) {
+            const auto at = static_cast<std::size_t>(key * stride + row);
+            float sums[2] = {0, before[at]};
+            for (float& sum : sums) {
+              for (std::int64_t t = 0; t < channels; t += unit.size) {
+                const std::int64_t n = std::min<std::int64_t>(unit.size, channels - t);
+                float a[MatrixUnit::most_terms];
+                for (std::int64_t x = 0; x < n; ++x) {
+                  a[x] = q[static_cast<std::size_t>((t + x) * stride + row)];
+                }
+                sum = matrix_unit_step(unit.fraction_bits, a,
+                                       &k[static_cast<std::size_t>(key * channels + t)], n, sum,
+                                       unit.a_emin, unit.b_emin);
+                if (unit.flush_to_zero && std::fabs(sum) < 0x1p-126F)
+                  sum = std::copysign(0.0F, sum);
+              }
+            }
+            ++all;
+            ordinary += std::isfinite(sums[0]) && sums[0] != 0 && std::fabs(sums[0]) > 0x1p-90F;
+            const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+            ASSERT_EQ(bits(s[at]), bits(sums[0])) << s[at] << " " << sums[0] << " " << unit.size;
+            ASSERT_EQ(bits(o[at]), bits(sums[1])) << o[at] << " " << sums[1] << " " << unit.size;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(ordinary, all / 3);
 }
 
 /// a b + c beside a midpoint of the format, where FP32 rounds to the midpoint. A second rounding

@@ -51,6 +51,30 @@ enum class Products : std::uint8_t {
   rounded,  ///< the same for any a and b
 };
 
+/// A matrix unit (matrix_unit.h) whose sums the loops hold; `size` 0: none.
+struct MatrixUnit {
+  static constexpr int most_terms = 32;
+
+  int size = 0;           ///< products a step
+  int fraction_bits = 0;  ///< F
+  int a_emin = -126, b_emin = -126;
+  bool flush_to_zero = false;
+
+  /// Of n products, each below 4 units of 2^F, and an accumulator below 2: do 32 bits hold the sum?
+  static bool fits(int fraction_bits, int n) {
+    return fraction_bits <= 29 && 4 * n + 2 <= 1 << (31 - fraction_bits);
+  }
+  /// If not, halves are added apart.
+  bool halves() const { return !fits(fraction_bits, size); }
+  bool covered() const {
+    return size >= 1 && size <= most_terms && fits(fraction_bits, (size + 1) / 2);
+  }
+  /// A mask of the result's bits: min(23, F) of its fraction.
+  std::uint32_t kept_bits() const {
+    return fraction_bits >= 23 ? ~0U : ~0U << (23 - fraction_bits);
+  }
+};
+
 /// Channels (or terms) begin, begin + step, ... of one chain of a score's sum.
 struct ScoreChain {
   std::int64_t begin = 0, end = 0, step = 1;
@@ -132,6 +156,10 @@ struct UnsettledWeight {
 struct LaneKernels {
   /// Those of a stage whose format is fp32, bf16 or fp16. `flush` has no effect on fp32's.
   const StageLoops& (*stage)(const Format& format, bool flush, Products products);
+  /// Sums of matrix units into FP32. Requires: unit.covered(); products of factors are exact in
+  /// FP32 but for its range; of ProductArgs, start is sum and step is 1.
+  void (*matrix_scores)(const MatrixUnit& unit, const ScoreArgs& args);
+  void (*matrix_products)(const MatrixUnit& unit, const ProductArgs& args);
   void (*exponents)(const ExponentArgs& args);
   /// Returns how many weights are unsettled; `unsettled` has room for keys * stride. Null where
   /// there is no such loop.

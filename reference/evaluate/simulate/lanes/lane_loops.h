@@ -4,22 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "reference/evaluate/simulate/lanes/matrix_loops.h"
 #include "reference/evaluate/simulate/lanes/vectors.h"
 
 namespace headroom {
 inline namespace HEADROOM_VECTOR_FLAGS {
 
 enum class LaneFormat : std::uint8_t { fp32, bf16, fp16 };
-
-/// use(0), ..., use(n - 1) with constants, so that arrays of sums stay in registers: GCC unrolls
-/// loops after it has given arrays their places.
-template <int n, typename Use>
-HEADROOM_VECTOR_INLINE void unrolled(const Use& use) {
-  [&]<int... i>(std::integer_sequence<int, i...>) HEADROOM_VECTOR_LAMBDA {
-    (use(std::integral_constant<int, i>{}), ...);
-  }
-  (std::make_integer_sequence<int, n>{});
-}
 
 /// A stage's arithmetic on vectors: what Stage (stage.h) is for doubles.
 template <typename V, LaneFormat format, bool flush>
@@ -495,11 +486,22 @@ struct LaneLoops {
     }
   }
 
-  static constexpr LaneKernels kernels{stage,      exponents, V::has_power ? weights : nullptr,
-                                       narrow,     flush,     widen_bf16,
-                                       widen_fp16, fold,      column_sums,
-                                       centre,     transpose, deliver,
-                                       look_up,    logarithms};
+  static constexpr LaneKernels kernels{stage,
+                                       MatrixLoops<V>::scores,
+                                       MatrixLoops<V>::products,
+                                       exponents,
+                                       V::has_power ? weights : nullptr,
+                                       narrow,
+                                       flush,
+                                       widen_bf16,
+                                       widen_fp16,
+                                       fold,
+                                       column_sums,
+                                       centre,
+                                       transpose,
+                                       deliver,
+                                       look_up,
+                                       logarithms};
 };
 
 }  // namespace HEADROOM_VECTOR_FLAGS

@@ -89,7 +89,11 @@ void LaneSum::add(const float* p, const float* v, std::int64_t v_stride, std::in
     args.v = v + first * v_stride;
     args.terms = terms;
     args.step = step;
-    stage_.loops->products(args);
+    if (stage_.unit.size > 0) {
+      stage_.matrix_products(stage_.unit, args);
+    } else {
+      stage_.loops->products(args);
+    }
   });
 }
 

@@ -40,6 +40,9 @@ struct LaneStageChoice {
   LaneStageChoice(const LaneKernels& kernels, const Accumulator& accumulator, Products products);
   const StageLoops* loops = nullptr;
   bool flush_scope = false;  ///< StageScope's argument
+  /// Of a matrix unit whose sums `matrix_products` makes in place of loops->products.
+  MatrixUnit unit;
+  void (*matrix_products)(const MatrixUnit& unit, const ProductArgs& args) = nullptr;
 };
 
 /// Sums [channels][stride] whose terms all rows add in the same places of their orders.

@@ -37,6 +37,43 @@ bool covers(const Accumulator& sum, FreeOrder order) {
   return false;
 }
 
+/// Formats of what a score's products multiply, and of P and V.
+struct Multiplied {
+  Format q, k, p, v;
+};
+Multiplied multiplied_formats(const AttentionProblem& problem, const KernelModel& kernel) {
+  const auto of = [&](const Matrix& stored, FactorSite site) {
+    const bool folded = kernel.scale.scale == site || kernel.scale.log2e == site;
+    const bool wider = !folded || stored.format().precision > kernel.operand.precision;
+    return wider ? stored.format() : kernel.operand;
+  };
+  Multiplied formats{of(problem.q, FactorSite::query), of(problem.k, FactorSite::key),
+                     kernel.p.format, problem.v.format()};
+  if (kernel.centring.keys == Centring::mean &&
+      kernel.centring.difference.precision > formats.k.precision) {
+    formats.k = kernel.centring.difference;
+  }
+  return formats;
+}
+
+MatrixUnit matrix_unit_of(const Accumulator& sum, const Format& a, const Format& b) {
+  if (sum.order.kind != OrderKind::matrix_unit) return {};
+  return {sum.order.size, sum.order.fraction_bits, a.emin, b.emin, sum.flush_to_zero};
+}
+/// As SumRule of head_arithmetic.cpp and plain.cpp.
+MatrixUnit score_unit(const KernelModel& kernel) {
+  return matrix_unit_of(
+      kernel.score.accumulator, kernel.operand,
+      kernel.centring.keys == Centring::mean ? kernel.centring.difference : kernel.operand);
+}
+MatrixUnit numerator_unit(const KernelModel& kernel) {
+  return matrix_unit_of(kernel.numerator, kernel.p.format, kernel.operand);
+}
+/// Is this a matrix unit whose sums the loops hold? Its steps leave no order free.
+bool covers(const MatrixUnit& unit, const Format& a, const Format& b) {
+  return unit.covered() && a.precision + b.precision <= fp32.precision;
+}
+
 /// Is the FP32 product of numbers of formats a and b, rounded once more, the stage's? It has few
 /// enough bits to be exact, or, where it underflows, to be no nearer to a boundary than FP32 tells.
 Products products_of(const Accumulator& sum, const Format& a, const Format& b) {
@@ -71,29 +108,26 @@ float smallest_normal(const Format& format) {
 
 bool lanes_cover(const AttentionProblem& problem, const KernelModel& kernel,
                  const SimulationOptions& options) {
+  const Multiplied formats = multiplied_formats(problem, kernel);
   return !options.plain && !options.events && !problem.bias && !problem.softcap &&
-         !kernel.normalise.every_tile && covers(kernel.score.accumulator, options.order) &&
-         covers(kernel.denominator, options.order) && covers(kernel.numerator, options.order);
+         !kernel.normalise.every_tile && covers(kernel.denominator, options.order) &&
+         (covers(kernel.score.accumulator, options.order) ||
+          covers(score_unit(kernel), formats.q, formats.k)) &&
+         (covers(kernel.numerator, options.order) ||
+          covers(numerator_unit(kernel), formats.p, formats.v));
 }
 
 LaneSimulation::LaneSimulation(const HeadArithmetic& head, InstructionSet set, bool often)
     : head_(head), kernel_(head.kernel()), loops_(lane_kernels(set)) {
   const AttentionProblem& problem = head.problem();
-  const auto multiplied = [&](const Matrix& stored, FactorSite site) {
-    const bool folded = kernel_.scale.scale == site || kernel_.scale.log2e == site;
-    const bool wider = !folded || stored.format().precision > kernel_.operand.precision;
-    return wider ? stored.format() : kernel_.operand;
-  };
-  const Format q = multiplied(problem.q, FactorSite::query);
-  Format k = multiplied(problem.k, FactorSite::key);
-  if (kernel_.centring.keys == Centring::mean) {
-    k = kernel_.centring.difference.precision > k.precision ? kernel_.centring.difference : k;
-  }
+  const Multiplied formats = multiplied_formats(problem, kernel_);
   const Accumulator& score = kernel_.score.accumulator;
-  score_ = LaneStageChoice(loops_, score, products_of(score, q, k));
-  numerator_ =
-      LaneStageChoice(loops_, kernel_.numerator,
-                      products_of(kernel_.numerator, kernel_.p.format, problem.v.format()));
+  score_ = LaneStageChoice(loops_, score, products_of(score, formats.q, formats.k));
+  score_.unit = score_unit(kernel_);
+  numerator_ = LaneStageChoice(loops_, kernel_.numerator,
+                               products_of(kernel_.numerator, formats.p, formats.v));
+  numerator_.unit = numerator_unit(kernel_);
+  numerator_.matrix_products = loops_.matrix_products;
   denominator_ =
       LaneStageChoice(loops_, kernel_.denominator,
                       kernel_.denominator.rounded_products ? Products::rounded : Products::fused);
@@ -301,7 +335,11 @@ void LaneSimulation::run_part(const LaneBlock& block, std::int64_t part, LoopSta
     score.scores = work.scores.data();
     {
       const StageScope scope(score_.flush_scope);
-      score_.loops->scores(score);
+      if (score_.unit.size > 0) {
+        loops_.matrix_scores(score_.unit, score);
+      } else {
+        score_.loops->scores(score);
+      }
     }
     mask(block, begin, n, stride, work);
 

@@ -15,8 +15,9 @@
 namespace headroom {
 
 /// Does the vector simulation do this? Not: events and dumps, biases, softcap, normalisation after
-/// every tile, matrix units, pairwise sums, more than 64 lanes of a sum, free orders other than
-/// ascending where the model leaves an order.
+/// every tile, pairwise sums, more than 64 lanes of a sum, free orders other than ascending where
+/// the model leaves an order; of matrix units, weights that are added by one, more than 32 products
+/// a step, sums that 32 bits do not hold (MatrixUnit), products of more than 24 bits.
 bool lanes_cover(const AttentionProblem& problem, const KernelModel& kernel,
                  const SimulationOptions& options);
 

@@ -41,20 +41,29 @@ Simulator::Simulator(AttentionProblem problem, KernelModel kernel,
 
 Simulator::~Simulator() = default;
 
-const Simulated& Simulator::run(const Matrix& q, const Matrix& k, const Matrix& v) {
-  const NearestRounding nearest;
+void Simulator::start(const Matrix& q, const Matrix& k, const Matrix& v) {
   problem_.q = q;
   problem_.k = k;
   problem_.v = v;
   head_->reload();
   stabilizer_->init(*head_);
+  all_.gate = stabilizer_->gate();
+}
+
+const Simulated& Simulator::run(const Matrix& q, const Matrix& k, const Matrix& v) {
+  const NearestRounding nearest;
+  start(q, k, v);
+  return run_loop();
+}
+
+/// Requires: start() was called, and NearestRounding is active.
+const Simulated& Simulator::run_loop() {
   if (!lanes_) {
     all_ = simulate_plain(*head_, *stabilizer_, rows_, nullptr);
     return all_;
   }
   lanes_->reload();
   work_.fallback.reset();
-  all_.gate = stabilizer_->gate();
   Simulated& to = in_order_ ? all_ : block_;
   const auto dv = static_cast<std::size_t>(problem_.value_channels());
   std::size_t first = 0;
@@ -76,11 +85,20 @@ const Simulated& Simulator::run(const Matrix& q, const Matrix& k, const Matrix& 
 }
 
 const Simulated& Simulator::run(const void* q, const void* k, const void* v) {
+  return run(q, k, v, true);
+}
+const Simulated& Simulator::run_if_accepted(const void* q, const void* k, const void* v) {
+  return run(q, k, v, false);
+}
+
+const Simulated& Simulator::run(const void* q, const void* k, const void* v, bool refused_too) {
   const auto matrix = [](const Matrix& like, const void* words) {
     return Matrix(nullptr, static_cast<const std::byte*>(words), like.format(), like.rows(),
                   like.columns(), like.columns() * like.format().storage_bytes());
   };
-  return run(matrix(problem_.q, q), matrix(problem_.k, k), matrix(problem_.v, v));
+  const NearestRounding nearest;
+  start(matrix(problem_.q, q), matrix(problem_.k, k), matrix(problem_.v, v));
+  return all_.gate || refused_too ? run_loop() : all_;
 }
 
 Simulated simulate_in_parallel(const AttentionProblem& problem, const KernelModel& kernel,

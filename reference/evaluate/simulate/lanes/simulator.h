@@ -29,8 +29,14 @@ class Simulator {
   const Simulated& run(const Matrix& q, const Matrix& k, const Matrix& v);
   /// The same with operands as words of their formats, row-major without gaps.
   const Simulated& run(const void* q, const void* k, const void* v);
+  /// run(), but for heads that the stabilizer's gate refuses: of their result `gate` alone is set.
+  const Simulated& run_if_accepted(const void* q, const void* k, const void* v);
 
  private:
+  const Simulated& run(const void* q, const void* k, const void* v, bool refused_too);
+  void start(const Matrix& q, const Matrix& k, const Matrix& v);
+  const Simulated& run_loop();
+
   AttentionProblem problem_;
   KernelModel kernel_;
   std::unique_ptr<LoopStabilizer> stabilizer_;
