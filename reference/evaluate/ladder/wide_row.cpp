@@ -11,6 +11,8 @@ namespace {
 
 /// Shifts of exact coefficients beyond this many bits are not attempted; intervals decide.
 constexpr std::int64_t widest_shift = std::int64_t{1} << 22;
+/// Of enclosures, which add a few such numbers a row. GMP ends the program beyond what it can hold.
+constexpr std::int64_t widest_enclosed_shift = std::int64_t{1} << 26;
 constexpr std::int64_t no_exponent = std::numeric_limits<std::int64_t>::max();
 
 mpz_srcptr raw(const Integer& x) { return x.backend().data(); }
@@ -322,12 +324,12 @@ struct WideRow::State {
     for (const Group& g : groups) weights.push_back(weight_of(g));
   }
 
-  /// Is the exact shift of key i within its group small enough to be written out?
-  bool writable() const {
+  /// Are all exact shifts of keys within their groups small enough to be written out?
+  bool writable(std::int64_t widest = widest_shift) const {
     if (!shifts_fit) return false;
     for (const Group& g : groups) {
       for (std::size_t i = g.first; i < g.last; ++i) {
-        if (shift[order[i]] - g.base_shift > widest_shift) return false;
+        if (shift[order[i]] - g.base_shift > widest) return false;
       }
     }
     return true;
@@ -407,7 +409,7 @@ struct WideRow::State {
   WideInterval output_at(std::int64_t c, mpfr_prec_t precision) {
     at_precision(precision);
     load_values(c);
-    if (!shifts_fit) return nothing_known(precision);
+    if (!writable(widest_enclosed_shift)) return nothing_known(precision);
     return combine(deviations(Dyadic{})) / combine(counts());
   }
   static WideInterval nothing_known(mpfr_prec_t precision) {
@@ -419,7 +421,7 @@ struct WideRow::State {
 
   WideInterval lse_at(LseBase base, mpfr_prec_t precision) {
     at_precision(precision);
-    if (!shifts_fit) return nothing_known(precision);
+    if (!writable(widest_enclosed_shift)) return nothing_known(precision);
     WideInterval sum = combine(counts());
     const auto ln_2_at = [&] {
       WideInterval r(precision);
