@@ -352,7 +352,7 @@ TEST(Lanes, MatrixUnitsAddAsOneStepDoes) {
         const Format format = dice.pick({bf16, fp16});
         unit.a_emin = unit.b_emin = format.emin;
         unit.flush_to_zero = dice.coin();
-        const std::int64_t lo = dice.pick({-3L, -60L, -150L}), hi = dice.pick({3L, 60L, 127L});
+        const std::int64_t lo = dice.pick({-3L, -60L, -150L}), hi = dice.pick({0L, 3L, 60L, 127L});
         const bool specials = dice.one_in(5), same = dice.one_in(3);
         const auto number = [&] {
           if (specials && dice.one_in(40)) return dice.pick({HUGE_VALF, -HUGE_VALF, std::nanf("")});
