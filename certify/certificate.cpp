@@ -190,6 +190,11 @@ std::string certificate_json(const Head& head, const KernelModel& kernel,
   values["rows_undecided"] = report.rows_undecided;
   if (report.bounds) j["bounds"] = bounds_json(*report.bounds);
   j["path"] = report.stabilizer;
+  if (report.execution) {
+    j["execution"] = {{"loop", report.execution->loop},
+                      {"row", report.execution->row},
+                      {"found", report.execution->what}};
+  }
   j["claims"] = claims_json(report.claims);
   j["refused"] = claims_json(report.fixed_claims);
   j["assumptions"] = report.assumptions;

@@ -13,8 +13,11 @@
 #include <oneapi/tbb/parallel_for.h>
 
 #include "bounds/sums.h"
+#include "certify/bias_absorption.h"
+#include "certify/executed_rows.h"
 #include "certify/path_claims.h"
 #include "certify/row_scores.h"
+#include "certify/unseen_keys.h"
 #include "reference/stabilizer/stabilizer.h"
 
 namespace headroom {
@@ -162,9 +165,9 @@ void take_tested(const PathContext& context, HeadReport& report) {
       (report.verdict == Verdict::fallback ? "the shift and online softmax hold" : report.reason);
 }
 
-HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
-                       const CertifyOptions& options, const Operands& operands,
-                       const HeadScan& scan, const GateNorms& joined) {
+HeadReport decide_by_bounds(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                            const CertifyOptions& options, const Operands& operands,
+                            const HeadScan& scan, const GateNorms& joined) {
   HeadReport report;
   report.id = head.id;
   report.policy = options.policy;
@@ -391,6 +394,74 @@ HeadReport certify_one(const UpwardRounding& up, const Head& head, const KernelM
   return report;
 }
 
+/// Is the report about executions of its path, whether or not a bound covers them?
+bool path_is_taken(const HeadReport& report) {
+  const bool has_no_gate =
+      report.stabilizer == "online" || report.stabilizer == "fa4" || report.stabilizer == "fdpp";
+  return has_no_gate || (report.policy != Policy::clis && report.gate_accepts == Tri::yes);
+}
+
+/// Says where a bias leaves nothing of a row's scores. Reported: exact attention takes such a bias
+/// for what it is, and kernels may be right or wrong by it.
+void note_absorbed_scores(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                          const Operands& operands, const HeadScan& scan, HeadReport& report) {
+  const std::optional<AbsorbedRow> row = absorbed_by_bias(up, head, kernel, operands, scan);
+  if (!row) return;
+  report.reason += fmt::format("; the bias absorbs all bits of the scores of row {}", row->row);
+  if (report.claims.empty()) return;
+  Claim absorbed;
+  absorbed.id = "bias.absorption";
+  absorbed.required = false;
+  absorbed.kind = LimitKind::at_least;
+  absorbed.value = Interval(-infinity, -row->bits);
+  absorbed.limit = 0;
+  absorbed.row = row->row;
+  absorbed.note =
+      "the bias absorbs all bits of the scores: log2 of the largest over a quarter of its ulp";
+  report.claims.push_back(std::move(absorbed));
+}
+
+HeadReport decide_head(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                       const CertifyOptions& options, const Operands& operands,
+                       const HeadScan& scan, const GateNorms& joined) {
+  HeadReport report = decide_by_bounds(up, head, kernel, options, operands, scan, joined);
+  if (report.verdict != Verdict::undecided || !report.scanned || !path_is_taken(report)) {
+    return report;
+  }
+  refute_by_execution(head, kernel, options, scan, report);
+  if (report.execution) {
+    decide_by(report, report.claims, Verdict::undecided, "an execution");
+    report.reason = fmt::format("an execution fails, {} in row {}: {}", report.execution->loop,
+                                report.execution->row, report.execution->what);
+  }
+  return report;
+}
+
+/// `joined`: norms of a gate over more than this head.
+HeadReport certify_scanned(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                           const CertifyOptions& options, const GateNorms* joined) {
+  const auto certify = [&](const Head& h) {
+    const Operands operands(up, h, kernel);
+    const HeadScan scan = scan_head(up, h, kernel, operands);
+    HeadReport found = decide_head(up, h, kernel, options, operands, scan,
+                                   joined != nullptr ? *joined : norms_of(scan));
+    if (found.scanned) note_absorbed_scores(up, h, kernel, operands, scan, found);
+    return found;
+  };
+  HeadReport report = certify(head);
+  if (report.scanned) return report;
+  const std::optional<Head> cleaned = without_unseen_keys(head, kernel, options.policy);
+  if (!cleaned) return report;
+  HeadReport of_seen = certify(*cleaned);
+  if (!of_seen.scanned) return report;
+  for (Claim& claim : of_seen.claims) {
+    if (claim.id == "operand.finite") {
+      claim.note = "NaN or infinity is in keys only that no row sees, whose scores are replaced";
+    }
+  }
+  return of_seen;
+}
+
 }  // namespace
 
 std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const KernelModel& kernel,
@@ -421,10 +492,8 @@ std::vector<HeadReport> certify_heads(const std::vector<Head>& heads, const Kern
   std::atomic<std::size_t> finished{0};
   oneapi::tbb::parallel_for(std::size_t{0}, heads.size(), [&](std::size_t i) {
     const UpwardRounding up;
-    const Operands operands(up, heads[i], kernel);
-    const HeadScan scan = scan_head(up, heads[i], kernel, operands);
-    reports[i] = certify_one(up, heads[i], kernel, options, operands, scan,
-                             joint ? over_batch.at(key(i)) : norms_of(scan));
+    reports[i] =
+        certify_scanned(up, heads[i], kernel, options, joint ? &over_batch.at(key(i)) : nullptr);
     reports[i].safe = conjunction(reports[i].claims, false);
     reports[i].accurate = conjunction(reports[i].claims, true);
     heads[i].drop_pages();

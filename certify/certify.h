@@ -37,6 +37,13 @@ struct CertifyOptions {
   std::optional<ExactRows> exact_rows;
 };
 
+/// A row of an undecided head that was run bit by bit, and what broke a claim there.
+struct ExecutedRow {
+  std::string loop;  ///< the simulator's name of the rule
+  std::int64_t row = -1;
+  std::string what;
+};
+
 /// What was found for one head.
 struct HeadReport {
   std::string id;
@@ -76,6 +83,8 @@ struct HeadReport {
   double v_magnitude = 0, query_norm = 0, radius = 0, key_norm = 0;
   /// If asked for, and scanned.
   std::optional<BoundsReport> bounds;
+  /// The execution that refutes the head, if bounds alone do not.
+  std::optional<ExecutedRow> execution;
 };
 
 /// One report a head, in order. Heads are independent but for gates whose unit is head over batch.

@@ -214,6 +214,8 @@ class PathBuilder {
   /// Are parts of the keys worked off by themselves and merged by their LSE?
   bool split() const { return c_.kernel.split.parts > 1; }
   double merge_lost(const RowInputs& in) const;
+  bool starts_visible() const;
+  double log1p_difference() const;
   void merge_claims(std::vector<Claim>& claims) const;
   Interval scaled_constant(double stored) const;
   Interval hidden_score(const RowScan& row) const;

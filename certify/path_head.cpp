@@ -69,10 +69,10 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
     guarded.id = "exponent.defined";
     guarded.value = Interval(0.0);
     guarded.status = c_.guard ? ClaimStatus::assumed : ClaimStatus::enclosed;
-    if (!c_.guard) {  // certain where a mask hides a tile that the row's block computes
+    if (!c_.guard) {
       guarded.kind = LimitKind::at_most;
-      guarded.value = Interval(0.0, 1.0);
-      for (std::size_t at = 0; at < count_; ++at) {
+      guarded.value = starts_visible() ? Interval(0.0) : Interval(0.0, 1.0);
+      for (std::size_t at = 0; at < count_; ++at) {  // a mask hides a tile that is computed
         const std::int64_t row = row_at(at);
         if (c_.head.modifiers.mask.empty() || std::isfinite(k.mask.value)) break;
         if (visible_runs(c_.head, row).front().begin >= k.tiles.keys &&
@@ -175,6 +175,26 @@ void PathBuilder::head_claims(std::vector<Claim>& claims, const FixedStabilizer*
                        : "rows without visible keys do not give O = 0, LSE = -inf";
     add(empty);
   }
+}
+
+/// Does every row see a key of the first tile that its query block computes? Its running maximum is
+/// a number from then on. A part of the keys starts anew, so there must be one.
+bool PathBuilder::starts_visible() const {
+  if (split()) return false;
+  const KernelModel& k = c_.kernel;
+  std::map<std::int64_t, std::int64_t> first_keys;  // that some row of the block may see
+  for (std::int64_t row = 0; row < c_.head.queries(); ++row) {
+    const KeyRange range = c_.head.modifiers.range(c_.head.visibility, row);
+    if (range.count() == 0) continue;
+    const auto [it, fresh] = first_keys.emplace(row / k.tiles.queries, range.begin);
+    if (!fresh) it->second = std::min(it->second, range.begin);
+  }
+  for (std::size_t at = 0; at < count_; ++at) {
+    const std::int64_t row = row_at(at);
+    const std::int64_t sees = visible_runs(c_.head, row).front().begin;
+    if (sees / k.tiles.keys > first_keys.at(row / k.tiles.queries) / k.tiles.keys) return false;
+  }
+  return true;
 }
 
 /// output.error and lse.error of rows [begin, end): a bound for every row in it. None where a claim

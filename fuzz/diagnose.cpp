@@ -115,7 +115,7 @@ struct Execution {
 /// The loop that a certificate is about: that of the target's name, or the first.
 Loop certified_loop(const Target& target, const HeadReport& report, const Head& head,
                     const KernelModel& kernel) {
-  std::vector<Loop> loops = simulation::certified_loops(report, head, kernel, true);
+  std::vector<Loop> loops = certified_loops(report, head, kernel, true);
   if (loops.empty()) return nullptr;
   for (Loop& loop : loops) {
     if (loop->name() == target.stabilizer) return std::move(loop);

@@ -41,6 +41,7 @@ CLAIMS = {
     "sum.absorption": ("lemma", "Absorption.takes_in Absorption.equal_terms_exact Absorption.further_terms_absorbed "
                                 "SumsInSequence.sequential_sum_stalls",
                        "sums to nearest, one term after another; tiles, lanes and matrix units have no theorem"),
+    "bias.absorption": ("none", "", "reported; biases are outside the theorem"),
     "empty.row": ("none", "", "rows that see no key are outside the theorem"),
     "gate.conservative": ("covered", "MainTheorem.row_is_certified", "its hypotheses i_exponent and i_mean, row by row"),
     "output.error": ("covered", "OutputError.weights_error OutputError.quotient_error Bounds.sums_bound_upper",

@@ -412,7 +412,9 @@ void check_certificate(const std::string& text, const Head& head, const KernelMo
       j, {"schema",  "toolkit", "kernel",   "policy",  "parameters",  "head",        "gate",
           "values",  "path",    "claims",   "refused", "assumptions", "not_covered", "theorem",
           "verdict", "safe",    "accurate", "reason",  "binding",     "margin_bits", "status"},
-      {"bounds"});
+      {"bounds", "execution"});
+  require(j.contains("execution") == report.execution.has_value(), "an execution is told");
+  require(!report.execution || j["verdict"] == "refuted", "an execution refutes");
   require(j["schema"] == "headroom-certificate/1", "the schema");
   require_keys(
       j["head"],

@@ -22,6 +22,7 @@ BALL = "tests/unit/bounds/bounds_enclosing_ball_test"
 PASSES = "tests/unit/model/model_passes_test"
 SUMS = "tests/unit/bounds/bounds_sums_test"
 INTERVALS = "tests/unit/real/real_interval_test"
+REPORTS = "tests/cases/public_reports_test"
 
 
 def mutation(name, file, old, new, target, tests=""):
@@ -337,3 +338,18 @@ mutation("matrix-unit-subnormal-operands", MATRIX_LOOPS,
          "exponents_of(terms.a + t * args.stride, lane_group, -126, a + t * lane_group);\n"
          "        }\n        const auto some = [&](auto sums, std::int64_t key)",
          LANES, "Lanes.Matrix*")
+
+
+# Executions and keys that nobody sees ------------------------------------------------------------
+
+mutation("unseen-keys-of-some-rows", "certify/unseen_keys.cpp",
+         "    if (head.modifiers.sees(head.visibility, row, key)) return true;\n",
+         "    if (row == 0 && head.modifiers.sees(head.visibility, row, key)) return true;\n", REPORTS,
+         "*NumbersThatNobodySees*")
+mutation("unseen-keys-under-additive-masks", "certify/unseen_keys.cpp",
+         "!norm_free || kernel.mask.form != MaskForm::select ||", "!norm_free ||", REPORTS,
+         "*NumbersThatNobodySees*")
+mutation("unguarded-window", "certify/path_head.cpp",
+         "    if (sees / k.tiles.keys > first_keys.at(row / k.tiles.queries) / k.tiles.keys) "
+         "return false;\n", "    static_cast<void>(sees);\n", REPORTS,
+         "*RowsAndTilesWithoutKeys*")

@@ -32,7 +32,8 @@ GATE = ["stabilizer", "C", "value", "limit", "accepts"]
 IDS = {"operand.finite", "score.range", "score.error", "exponent.defined", "stabilizer.stored",
        "exponent.upper", "exponent.rounding", "exp2.contract", "p.range", "l.range", "o.range",
        "l.nonzero", "normalise.range", "mass.lost", "product.flush", "mask.mass", "sum.absorption",
-       "correction.range", "merge.identity", "merge.range", "empty.row", "gate.conservative", "output.error", "lse.error"}
+       "correction.range", "merge.identity", "merge.range", "bias.absorption",
+       "empty.row", "gate.conservative", "output.error", "lse.error"}
 FITTED = {"exponent.upper", "p.range", "l.range", "o.range", "normalise.range"}
 NUMBER = re.compile(r"-?0x[01](\.[0-9a-f]+)?p[+-][0-9]+|-?inf")
 WIDTH = {"fp32": 4, "fp16": 2, "bf16": 2}
@@ -310,10 +311,23 @@ def file_name(identity):
     return name.decode() + ".json"
 
 
+def check_execution(certificate):
+    """An execution refutes, by a claim that says so in its row."""
+    if "execution" not in certificate:
+        return
+    execution = certificate["execution"]
+    has_keys(execution, ["loop", "row", "found"], [], "execution")
+    require(certificate["verdict"] == "refuted", "an execution that refutes nothing")
+    require(any(c["required"] and outcome_of(c) == "fails" and c["row"] == execution["row"]
+                and c.get("note", "") == "an execution: " + execution["found"]
+                for c in certificate["claims"]), "no claim fails in the execution")
+
+
 def check(path, files):
     """Raises Refused; returns the certificate."""
     certificate = parse(path.read_bytes())
-    has_keys(certificate, TOP, ["bounds"], "certificate")
+    has_keys(certificate, TOP, ["bounds", "execution"], "certificate")
+    check_execution(certificate)
     has_keys(certificate["head"], HEAD, [], "head")
     require(certificate["schema"] == "headroom-certificate/1", "schema")
     kernel = certificate["kernel"]
