@@ -40,9 +40,18 @@ struct Stage {
   void round(const Format& format, bool flush, bool exact_if_normal) {
     Upper<Absolute> step = underflow_error(format, flush);
     if (!exact_if_normal) step = step + magnitude * unit_roundoff(format);
+    // to nearest nothing becomes infinite below half an ulp beyond the largest number
+    const Interval overflows =
+        Interval(format.max_finite()) + power_of_two(format.emax - format.precision);
+    const bool stays_finite = magnitude.value() < overflows.lo();
     error = error + step;
     magnitude = magnitude + step;
-    enter(format);
+    // (the magnitude itself stays affine in the norms: score_error_line)
+    if (stays_finite && magnitude.value() > format.max_finite()) {
+      ratio = max(ratio, Upper<Absolute>(1.0));
+    } else {
+      enter(format);
+    }
   }
 };
 

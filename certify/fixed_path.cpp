@@ -12,7 +12,8 @@ RowInputs PathBuilder::fixed_inputs(std::int64_t i, const FixedStabilizer& stabi
   in.visible = in.least_visible = row.visible;
   in.norm = row.norm.hi();
   in.value = value_of(row);
-  in.score_error = row_error(row);
+  in.score_error = error_of(i);
+  if (const auto it = row_terms_.find(i); it != row_terms_.end()) in.terms = it->second;
   in.mu = stabilizer.mu(i);
   in.mean_score_lo = row.mean_score.lo();
   in.exponent = stabilizer.largest_exponent(i, Upper<Log2>(in.score_error));

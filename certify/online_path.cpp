@@ -16,7 +16,8 @@ RowInputs PathBuilder::online_inputs(std::int64_t i, Upper<Log2> largest) const 
   in.visible = in.least_visible = row.visible;
   in.norm = row.norm.hi();
   in.value = value_of(row);
-  in.score_error = row_error(row);
+  in.score_error = error_of(i);
+  if (const auto it = row_terms_.find(i); it != row_terms_.end()) in.terms = it->second;
   in.mean_score_lo = row.mean_score.lo();
   const Interval factor = abs(c_.operands.score_factor());
   Interval reach = reach_of(row, in.score_error);
@@ -130,9 +131,9 @@ std::int64_t PathBuilder::cost(const RowInputs& in) const {
 /// Evaluates one row exactly. Where maxima may fall, the row's facts are those of `in` anew if they
 /// did not.
 RowExecution PathBuilder::execute(const RowInputs& in, RowFacts& facts) const {
+  const double error = error_of_far(in);
   const auto run = [&](const Interval& mu, const LazyFrames* frames) {
-    return execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row, mu, in.score_error,
-                       frames);
+    return execute_row(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, in.row, mu, error, frames);
   };
   if (!online_) return run(in.mu, nullptr);
   if (c_.lazy != nullptr) {
@@ -147,11 +148,8 @@ RowExecution PathBuilder::execute(const RowInputs& in, RowFacts& facts) const {
     return run(frames.mu.back(), &frames);
   }
   // the row's own maximum, known only once its scores are
-  Interval most(-infinity, -infinity);
-  for (const KeyRange& keys : visible_runs(c_.head, in.row)) {
-    most = max(most, row_maximum(c_.up, c_.operands, in.row, keys.begin, keys.end).value);
-  }
-  const double slack = (Interval(in.score_error) + Interval(in.residual)).hi();
+  const Interval most = largest_score(c_.up, c_.head, c_.operands, in.row);
+  const double slack = (Interval(error) + Interval(in.residual)).hi();
   Interval mu = most + Interval(-slack, slack);
   if (std::isfinite(c_.initial_max)) {
     const Interval initial = scaled_constant(c_.initial_max) - mu;

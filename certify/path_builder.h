@@ -65,6 +65,8 @@ struct RowInputs {
   /// Upper bound of a far key's exponent, exact or computed: bias.most - b_j is at least far_bits,
   /// of which rounding in formats of 8 bits takes less than 8.
   Upper<Log2> far_exponent{-infinity};
+  /// Upper bound of sum |q~ k~| of any key, where it is known; else ||q~|| max ||k~|| is.
+  double terms = infinity;
   double reach = 0;       ///< |exponent|
   double bias_reach = 0;  ///< max |b_j|
   /// Lower bound of max |v| over the keys that the row sees; infinity where all of them are 0, so
@@ -104,6 +106,10 @@ class PathBuilder {
 
   // Row level -------------------------------------------------------------------------------
   double row_error(const RowScan& row) const { return row_errors_.of(row).value(); }
+  /// The same, from the row's own products where those are known.
+  double error_of(std::int64_t row) const;
+  bool tighten_scores(std::int64_t row);
+  double error_of_far(const RowInputs& in) const;
   void add_sink(RowInputs& in) const;
   static double value_of(const RowScan& row) {
     return row.v_magnitude > 0 ? row.v_magnitude : infinity;
@@ -158,6 +164,7 @@ class PathBuilder {
   std::vector<Claim> row_claims(const RowFacts& facts, const RowInputs& in) const;
   void head_claims(std::vector<Claim>& claims, const FixedStabilizer* stabilizer) const;
   std::vector<Claim> output_of(std::size_t begin, std::size_t end) const;
+  double largest_quotient(const std::vector<Claim>& claims) const;
   void output_claims(std::vector<Claim>& claims) const;
   std::vector<std::size_t> likely_rows() const {
     std::vector<std::size_t> rows(extremes_.rows.begin(), extremes_.rows.end());
@@ -220,10 +227,11 @@ class PathBuilder {
   Interval scaled_constant(double stored) const;
   Interval hidden_score(const RowScan& row) const;
   std::int64_t cost(const RowInputs& in) const;
-  /// Scores of execute_row are products alone, of all keys.
+  /// Scores of execute_row are products and biases, of all keys.
   bool exact_evaluation_covers_rows() const {
     const ScoreModifiers& modifiers = c_.head.modifiers;
-    return !modifiers.bias && !modifiers.softcap && !modifiers.sink &&
+    const bool plain_rule = c_.lazy == nullptr && c_.paths == nullptr;
+    return (!modifiers.bias || plain_rule) && !modifiers.softcap && !modifiers.sink &&
            !(c_.lazy != nullptr && lowest_of_raw()) && !split();
   }
 
@@ -236,6 +244,7 @@ class PathBuilder {
   std::size_t count_ = 0;
   std::vector<std::int64_t> rows_;  ///< empty if the path has every row
   std::map<std::size_t, RowInputs> tightened_;
+  std::map<std::int64_t, double> row_terms_;  ///< RowInputs::terms of rows that needed it
   /// Do all claims hold on which the bound of the output rests?
   bool safe_ = true;
   std::vector<RowInputs> blocks_;  ///< the worst of each `block` of rows

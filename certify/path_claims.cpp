@@ -24,6 +24,7 @@ void PathBuilder::worsen(RowInputs& worst, const RowInputs& in) {
   worst.exponent = max(worst.exponent, in.exponent);
   worst.mean_exponent = min(worst.mean_exponent, in.mean_exponent);
   worst.exact_mean = min(worst.exact_mean, in.exact_mean);
+  worst.terms = std::max(worst.terms, in.terms);
   worst.reach = std::max(worst.reach, in.reach);
   worst.bias_reach = std::max(worst.bias_reach, in.bias_reach);
   worst.value = std::min(worst.value, in.value);
@@ -114,7 +115,7 @@ void PathBuilder::summarise_each() {
     const RowScan& row = c_.scan.rows[static_cast<std::size_t>(in.row)];
     const double raw = in.score_error + row.operand_error;  // upward
     if (raw > most.raw_error) most.raw_error = raw;
-    own_error = std::max(own_error, row_error(row));
+    own_error = std::max(own_error, error_of(in.row));
     worsen(most.worst, in);
   }
   // the bound of |z^| is monotone in the norm, the error and the bias
@@ -127,7 +128,7 @@ void PathBuilder::summarise_each() {
 /// Are inputs of the fixed path made from norms, means and mu alone?
 bool PathBuilder::inputs_are_plain() const {
   return !online_ && c_.head.modifiers.none() && c_.paths == nullptr && tightened_.empty() &&
-         c_.scan.padding_keys == 0 && !finite_mask() &&
+         row_terms_.empty() && c_.scan.padding_keys == 0 && !finite_mask() &&
          std::isinf(stabilizer_->least_exponent(0).value());
 }
 
@@ -280,10 +281,16 @@ PathResult PathBuilder::build() {
   std::stable_sort(by_mean.begin(), by_mean.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::int64_t scores_left = c_.options.evaluate_scores;
+  bool scores_are_tightened = false;
   for (const auto& [mean, i] : by_mean) {
-    const RowInputs in = input(i);
-    RowFacts facts = bound(in);
+    RowInputs in = input(i);
     const bool plain = exact_evaluation_covers_rows();
+    if (plain && result.rows_evaluated < c_.options.evaluate_rows && cost(in) <= scores_left &&
+        !std::isfinite(in.score_error) && tighten_scores(in.row)) {
+      in = tightened_[i] = inputs_of(in.row);
+      scores_are_tightened = true;
+    }
+    RowFacts facts = bound(in);
     if (plain && result.rows_evaluated < c_.options.evaluate_rows && cost(in) <= scores_left &&
         std::isfinite(in.score_error)) {
       const RowExecution run = execute(in, facts);
@@ -303,6 +310,7 @@ PathResult PathBuilder::build() {
     if (!decided(facts)) ++result.rows_undecided;
     worsen_claims(worst, row_claims(facts, in));
   }
+  if (scores_are_tightened) summarise();
   head_claims(result.claims, stabilizer_);
   if (split() && count_ > 0) merge_claims(result.claims);
   for (Claim& claim : worst) result.claims.push_back(std::move(claim));

@@ -265,6 +265,21 @@ std::vector<Claim> PathBuilder::output_of(std::size_t begin, std::size_t end) co
   return {output, lse};
 }
 
+/// log2 of the largest O over the least l, of different rows at worst, and of two roundings and
+/// the reciprocal's error. Of merged parts nothing.
+double PathBuilder::largest_quotient(const std::vector<Claim>& claims) const {
+  double most_o = infinity, least_l = -infinity;
+  for (const Claim& claim : claims) {
+    if (claim.id == "o.range") most_o = claim.value.hi();
+    if (claim.id == "l.nonzero") least_l = claim.value.lo();
+  }
+  if (split() || !std::isfinite(most_o) || !std::isfinite(least_l) ||
+      c_.kernel.normalise.reciprocal_max_error_ulps > 1) {
+    return infinity;
+  }
+  return (Interval(most_o) - Interval(least_l) + Interval(0.05)).hi();
+}
+
 void PathBuilder::output_claims(std::vector<Claim>& claims) const {
   const std::vector<Claim> errors = worst_claims(
       count_, likely_rows(),
@@ -293,6 +308,7 @@ void PathBuilder::output_claims(std::vector<Claim>& claims) const {
                       : infinity;
     largest = std::min(
         largest, std::isfinite(by_error.hi()) ? (log2(by_error) + Interval(0.01)).hi() : infinity);
+    largest = std::min(largest, largest_quotient(claims));
   }
   output_range.value = Interval(-infinity, largest);
   claims.push_back(output_range);

@@ -23,6 +23,39 @@ Interval meet(const Interval& a, const Interval& b) {
 
 }  // namespace
 
+double PathBuilder::error_of(std::int64_t row) const {
+  const auto it = row_terms_.find(row);
+  if (it == row_terms_.end()) return row_error(c_.scan.rows[static_cast<std::size_t>(row)]);
+  return score_error(c_.up, c_.kernel, c_.operands, Upper<Absolute>(it->second),
+                     Upper<Absolute>(1.0))
+      .value();
+}
+
+/// Bounds the row's products one by one where their norms leave open whether a score overflows, in
+/// which case scores have no error bound. True if they have one then. Scores of every key that may
+/// be computed count, seen or not.
+bool PathBuilder::tighten_scores(std::int64_t row) {
+  const KernelModel& k = c_.kernel;
+  // operands that may be read as zero are bounded by norms of their own (bounds/score.h)
+  if (k.score.accumulator.flush_to_zero || c_.head.modifiers.bias) return false;
+  row_terms_[row] =
+      largest_terms(c_.up, c_.operands, row, std::min(c_.head.visibility.length, c_.head.keys()))
+          .value();
+  if (std::isfinite(error_of(row))) return true;
+  row_terms_.erase(row);
+  return false;
+}
+
+/// in.score_error for all keys, those far below the row's largest bias too: their sums are rounded
+/// in larger steps.
+double PathBuilder::error_of_far(const RowInputs& in) const {
+  if (in.far == 0) return in.score_error;
+  RowScan row = c_.scan.rows[static_cast<std::size_t>(in.row)];
+  row.bias.near = row.bias.largest;
+  const Upper<Log2> error = row_score_error(c_.up, c_.head, c_.kernel, c_.operands, c_.scan, row);
+  return (Interval(in.score_error) + Interval(error.value())).hi();
+}
+
 /// A constant of the stored score's unit, as the kernel scales it.
 Interval PathBuilder::scaled_constant(double stored) const {
   const Interval c(factor_after_store() ? c_.operands.stored_score_factor() : 1.0);
@@ -166,10 +199,14 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   const KernelModel& k = c_.kernel;
   RowFacts facts;
   facts.key = c_.scan.radius_at;
-  facts.score_range =
-      Interval(-infinity, score_range(c_.up, k, c_.operands, Upper<Absolute>(in.norm),
-                                      Upper<Absolute>(c_.scan.key_norm.hi()))
-                              .value());
+  facts.score_range = Interval(
+      -infinity,
+      std::isfinite(in.terms)
+          ? score_range(c_.up, k, c_.operands, Upper<Absolute>(in.terms), Upper<Absolute>(1.0))
+                .value()
+          : score_range(c_.up, k, c_.operands, Upper<Absolute>(in.norm),
+                        Upper<Absolute>(c_.scan.key_norm.hi()))
+                .value());
   if (c_.head.modifiers.bias) {  // the sum of score and bias is stored too
     const Interval reach = abs(c_.operands.score_factor()) * Interval(in.norm) * c_.scan.key_norm +
                            Interval(in.score_error) + Interval(in.bias_reach);
@@ -211,7 +248,21 @@ RowFacts PathBuilder::bound(const RowInputs& in) const {
   const Interval sum_factor = g < 1 ? log2(Interval(1.0) - Interval(g)) : unknown_log2;
   double least = -infinity;
   if (online_) {  // the row's maximum keeps E(-residual) in the final frame
-    least = (Interval(in.top_exponent.value()) + kept_factor + sum_factor).lo();
+    // where E and P keep it
+    const bool kept = in.top_exponent.value() >= limits_.flush_exponent;
+    const Interval top =
+        kept ? Interval(in.top_exponent.value()) + kept_factor : Interval(-infinity);
+    least = kept ? (top + sum_factor).lo() : -infinity;
+    // Sums to nearest of terms that are not negative are no smaller than any term, in any order:
+    // only rescales round it down, where nothing is flushed.
+    const double rescaled =
+        (top + Interval(static_cast<double>(rescales(in.visible))) *
+                   log2(Interval(1.0) - Interval(std::ldexp(1.0, -k.denominator.format.precision))))
+            .lo();
+    if (kept && k.denominator.order.kind != OrderKind::matrix_unit &&
+        rescaled > k.denominator.format.emin + 1) {
+      least = std::max(least, rescaled);
+    }
   }
   // a saturated weight is lost too: its excess is missing in the numerator
   const bool may_saturate = k.p.saturate && p.value() > limits_.weight;

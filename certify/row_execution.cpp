@@ -8,6 +8,7 @@
 #include "bounds/exp2_unit.h"
 #include "bounds/norms.h"
 #include "bounds/output_error.h"
+#include "bounds/sequential_sum.h"
 #include "bounds/sums.h"
 #include "certify/row_scores.h"
 
@@ -93,9 +94,82 @@ double score_overflow(const UpwardRounding& up, const KernelModel& kernel, const
                   over_threshold(held, kernel.score.store));
 }
 
+/// Where sums are sequential and may or may not overflow, follows them. `terms`, `weights`: those
+/// of l and of O, relative; times `scale` as they are.
+void follow_sums(const UpwardRounding& up, const Head& head, const KernelModel& kernel,
+                 const std::vector<std::int64_t>& keys, const std::vector<Interval>& terms,
+                 const std::vector<Interval>& weights, const Interval& scale,
+                 RowExecution& result) {
+  const auto straddles = [&](const Accumulator& sum, const Interval& log2_value) {
+    const double most = log2_max_finite(up, sum.format).value();
+    return sum.order.kind == OrderKind::sequential && log2_value.lo() <= most &&
+           log2_value.hi() > most;
+  };
+  const auto held = [&](const Accumulator& sum, const Interval& term) {
+    return sum.rounded_products ? rounded(up, sum.format, term, false) : term;
+  };
+  // far from the flush: the sums are near the other end of the format
+  if (straddles(kernel.denominator, result.log2_denominator)) {
+    SequentialSum l(up, kernel.denominator.format);
+    for (const Interval& term : terms) l.add(term * scale);
+    if (std::isfinite(l.largest()) && l.total().lo() > 0) {
+      const double hi = log2(l.total()).hi();  // the lower end may have lost flushed terms
+      result.log2_denominator = {std::min(result.log2_denominator.lo(), hi), hi};
+    }
+  }
+  if (!straddles(kernel.numerator, result.log2_numerator)) return;
+  const auto channels = static_cast<std::size_t>(head.value_channels());
+  std::vector<SequentialSum> o(channels, SequentialSum(up, kernel.numerator.format));
+  std::vector<double> v(channels);
+  for (std::size_t j = 0; j < keys.size(); ++j) {
+    head.v.load_row(keys[j], v.data());
+    for (std::size_t c = 0; c < channels; ++c) {
+      o[c].add(held(kernel.numerator, weights[j] * Interval(v[c]) * scale));
+    }
+  }
+  double largest = 0;
+  for (const SequentialSum& sum : o) largest = std::max(largest, sum.largest());
+  if (kernel.numerator.flush_to_zero) return;
+  if (std::isfinite(largest) && largest > 0) {
+    result.log2_numerator = {std::min(result.log2_numerator.lo(), log2(Interval(largest)).hi()),
+                             log2(Interval(largest)).hi()};
+  }
+}
+
 Interval plus_minus(double relative) { return Interval(1.0) + Interval(-relative, relative); }
 
 }  // namespace
+
+Upper<Absolute> largest_terms(const UpwardRounding&, const Operands& operands, std::int64_t row,
+                              std::int64_t end) {
+  const auto d = static_cast<std::size_t>(operands.channels());
+  std::vector<double> q(d), lo(d), hi(d);
+  operands.query_row(row, q.data());
+  double most = 0;
+  for (std::int64_t j = 0; j < end; ++j) {
+    operands.key_row(j, lo.data(), hi.data());
+    Interval sum(0.0);
+    for (std::size_t c = 0; c < d; ++c) sum += abs(Interval(q[c]) * Interval(lo[c], hi[c]));
+    most = std::max(most, sum.hi());
+  }
+  return Upper<Absolute>(most);
+}
+
+Interval largest_score(const UpwardRounding& up, const Head& head, const Operands& operands,
+                       std::int64_t row) {
+  const auto d = static_cast<std::size_t>(head.channels());
+  std::vector<double> q(d), lo(d), hi(d);
+  operands.query_row(row, q.data());
+  Interval largest(-infinity, -infinity);
+  for (const KeyRange& run : visible_runs(head, row)) {
+    for (std::int64_t j = run.begin; j < run.end; ++j) {
+      operands.key_row(j, lo.data(), hi.data());
+      largest = max(largest, operands.score_factor() * dot(up, q, lo, hi) +
+                                 Interval(head.modifiers.bias_at(row, j)) * log2_e());
+    }
+  }
+  return largest;
+}
 
 double certainly_zero_below(const Exp2Unit& unit) {
   return flush_thresholds(unit, Interval(exp2_relative_error(unit).value())).zero;
@@ -123,6 +197,7 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
     const Interval product = dot(up, q, lo, hi);
     largest_dot = std::max(largest_dot, abs(product).lo());
     z[j] = factor * product;
+    if (head.modifiers.bias) z[j] += Interval(head.modifiers.bias_at(row, keys[j])) * log2_e();
     if (z[j].hi() > largest.hi()) result.max_key = keys[j];
     largest = max(largest, z[j]);
   }
@@ -204,6 +279,10 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   std::vector<Interval> numerator(channels), absolute(channels), flushed_products(channels);
   std::vector<double> v(channels);
   double v_magnitude = 0;  // of the visible keys
+  // sums that are followed term by term, if need be
+  std::vector<Interval> terms_of_l(count), weights(count);
+  bool one_sign = true, products_are_normal = true;
+  std::vector<double> signs(channels);
   for (std::size_t j = 0; j < count; ++j) {
     const Interval weight = relative_weight(z[j] - Interval(reference));
     const Interval exponent = z[j] + exponent_shift;
@@ -227,6 +306,8 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
       term = hull(Interval(0.0), term * Interval(2.0));
     }
     denominator += term;
+    terms_of_l[j] = term;
+    weights[j] = p;
 
     head.v.load_row(keys[j], v.data());
     for (std::size_t c = 0; c < channels; ++c) {
@@ -235,6 +316,11 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
       const Interval magnitude = abs(product);
       absolute[c] += magnitude;
       const Interval actual = magnitude * scale;
+      if (v[c] != 0) {
+        one_sign = one_sign && signs[c] * v[c] >= 0;
+        signs[c] = std::copysign(1.0, v[c]);
+        products_are_normal = products_are_normal && actual.lo() >= product_floor;
+      }
       if (!products_flush || actual.lo() >= product_floor) {
         numerator[c] += product;
       } else if (actual.hi() < product_flushes) {
@@ -280,6 +366,14 @@ RowExecution execute_row(const UpwardRounding& up, const Head& head, const Kerne
   const Interval largest_hi = Interval(partial_hi) * scale + o_underflow;
   result.log2_numerator = {largest_lo.lo() > 0 ? log2(Interval(largest_lo.lo())).lo() : -infinity,
                            largest_hi.hi() > 0 ? log2(Interval(largest_hi.hi())).hi() : -infinity};
+  if (frames == nullptr && scan.padding_keys == 0 && std::isinf(kernel.mask.value)) {
+    follow_sums(up, head, kernel, keys, terms_of_l, weights, scale, result);
+  }
+  // Sums of normal products of one sign are no smaller than one of them: nothing is flushed.
+  const bool nothing_is_flushed = kernel.numerator.flush_to_zero && one_sign &&
+                                  products_are_normal &&
+                                  kernel.numerator.order.kind != OrderKind::matrix_unit;
+  if (nothing_is_flushed) return result;
   // Flushed partial sums come on top of flushed products: together at most one event a key.
   if (v_magnitude > 0 && !result.denominator_zero) {
     const double events =

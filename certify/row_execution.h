@@ -29,7 +29,15 @@ struct RowExecution {
 /// 2^x is.
 double certainly_zero_below(const Exp2Unit& unit);
 
-/// Requires: at least one visible key; no bias, softcap or sink. `score_error` bounds |z^ - z~| of
+/// max_j sum_c |q~_c| |k~_jc| over keys [0, end), which every partial sum of a score keeps to.
+Upper<Absolute> largest_terms(const UpwardRounding& up, const Operands& operands, std::int64_t row,
+                              std::int64_t end);
+
+/// The row's largest exact score, its bias included. Requires: a visible key; no softcap.
+Interval largest_score(const UpwardRounding& up, const Head& head, const Operands& operands,
+                       std::int64_t row);
+
+/// Requires: at least one visible key; no softcap or sink. `score_error` bounds |z^ - z~| of
 /// the row's keys, log2 units (bounds/score.h). `frames`: what is subtracted while a key's own tile
 /// is worked off, where that is not yet the final `mu`: exponents and saturation are of the own
 /// frames, `lost` has from what is lost there to what may be lost there or in the final one. Cost:

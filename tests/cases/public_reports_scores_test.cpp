@@ -88,7 +88,8 @@ TEST(PublicReports, B02_B04_B48_ScoresInFp16) {
         matrix(fp16, 1, 2, [&](auto, std::int64_t c) { return c == 0 ? 255.0 : last; }),
         filled(fp16, 1, 1, 1), Scale::natural(1));
   };
-  check({{"B02", "65520 stored", edge(240), narrow, Policy::online, {}, refuted, "score.range"},
+  check({{"B02", "65519 stored", edge(239), narrow, Policy::online, {}, certified, ""},
+         {"B02", "65520 stored", edge(240), narrow, Policy::online, {}, refuted, "score.range"},
          {"B02", "71234 stored", scaled(1), narrow, Policy::online, {}, refuted, "score.range"},
          {"B02", "stored in FP32", scaled(1), wide, Policy::online, {}, certified, ""},
          {"B02", "q less 2^4", scaled(0x1p-4), narrow, Policy::online, {}, certified, ""},
@@ -222,6 +223,14 @@ TEST(PublicReports, B07_B08_B09_FiniteMasks) {
           {},
           certified,
           ""}});
+  // a bias is what it says, in exact attention too
+  AttentionProblem biased = learned;
+  biased.mask.clear();
+  biased.bias = matrix(fp32, 1, 3, [](auto, std::int64_t j) { return j == 2 ? -10000.0 : 0.0; });
+  AttentionProblem twice = scores({0, 0}, column(fp32, {1, 3}));
+  twice.bias = matrix(fp32, 1, 2, [](auto, std::int64_t j) { return j == 0 ? -20000.0 : -10000; });
+  check({{"B08", "a bias of -10000", biased, base_2(), Policy::online, {}, certified, ""},
+         {"B08", "two biases on one key", twice, base_2(), Policy::online, {}, certified, ""}});
   // rows of which every key is hidden get a mean of hidden keys
   AttentionProblem empty = problem_of(column(fp16, {1, 1}), column(fp16, {-16, 0}),
                                       column(fp16, {10, 20}), Scale::natural(1));

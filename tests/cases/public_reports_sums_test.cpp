@@ -1,6 +1,7 @@
 // The same (public_reports_scores_test.cpp): merges, accumulators, shifts, rescaling and units.
 #include <random>
 
+#include "bounds/sequential_sum.h"
 #include "tests/cases/public_reports.h"
 
 namespace headroom::reports {
@@ -188,6 +189,22 @@ TEST(PublicReports, B21_B23_B40_B41_NarrowAccumulators) {
           refuted,
           "sum.absorption"},
          {"B23",
+          "FP16, 2048 keys",
+          equal_keys(fp32, 2048, 1),
+          denominator({.format = fp16, .order = {OrderKind::any}}),
+          Policy::online,
+          {},
+          certified,
+          ""},
+         {"B23",
+          "BF16, 256 keys",
+          equal_keys(fp32, 256, 1),
+          denominator({.format = bf16, .order = {OrderKind::any}}),
+          Policy::online,
+          {},
+          certified,
+          ""},
+         {"B23",
           "FP16, 4096 keys of normal scores",
           normal_scores,
           denominator({.format = fp16, .order = {OrderKind::sequential}}),
@@ -258,6 +275,18 @@ TEST(PublicReports, B21_B23_B40_B41_NarrowAccumulators) {
           ""}});
 }
 
+// Where sums of ones stop: the records' own numbers.
+TEST(PublicReports, B23_SequentialSumsOfOnes) {
+  const UpwardRounding up;
+  for (const auto& [format, stalls] : {std::pair{fp16, 2048.0}, {bf16, 256.0}}) {
+    SequentialSum sum(up, format);
+    for (int j = 0; j < 4096; ++j) sum.add(Interval(1.0));
+    EXPECT_EQ(sum.total().lo(), stalls);
+    EXPECT_EQ(sum.total().hi(), stalls);
+    EXPECT_EQ(sum.largest(), stalls);
+  }
+}
+
 TEST(PublicReports, B24_B25_ShiftsThatDoNotFollow) {
   const KernelModel gradual = base_2();
   const KernelModel flushing = with(gradual, flush_everywhere);
@@ -284,11 +313,14 @@ TEST(PublicReports, B24_B25_ShiftsThatDoNotFollow) {
        {"B24", "4096 of 85.41", many(85.41), gradual, Policy::fdpp, phi_untested, refuted,
         "l.range"},
        {"B24", "4096 of 85.4", many(85.4), gradual, Policy::fdpp, phi_untested, certified, ""},
+       {"B24", "4096 of 85.405", many(85.405), gradual, Policy::fdpp, phi_untested, certified, ""},
        {"B24", "4096 of -98.98", many(-98.98), gradual, Policy::fdpp, phi_untested, refuted,
         "l.nonzero"},
        {"B24", "4096 of -90", many(-90), gradual, Policy::fdpp, phi_untested, certified, ""},
        {"B24", "4096 of -82.34, flushed", many(-82.34), flushing, Policy::fdpp, phi_untested,
         refuted, "l.nonzero"},
+       {"B24", "4096 of -82.33, flushed", many(-82.33), flushing, Policy::fdpp, phi_untested,
+        certified, ""},
        {"B24", "4096 of -70, flushed", many(-70), flushing, Policy::fdpp, phi_untested, certified,
         ""},
        {"B24", "128 channels", aligned, gradual, Policy::fdpp, phi_untested, refuted,

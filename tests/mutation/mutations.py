@@ -342,6 +342,11 @@ mutation("matrix-unit-subnormal-operands", MATRIX_LOOPS,
 
 # Executions and keys that nobody sees ------------------------------------------------------------
 
+mutation("store-overflows-an-ulp-late", "bounds/score.cpp",
+         "power_of_two(format.emax - format.precision)",
+         "power_of_two(format.emax - format.precision + 1)", REPORTS, "*ScoresInFp16*")
+mutation("sequential-sum-unrounded", "bounds/sequential_sum.h",
+         "rounded(up_, format_, sum_ + term, false)", "sum_ + term", REPORTS, "*SumsOfOnes*")
 mutation("unseen-keys-of-some-rows", "certify/unseen_keys.cpp",
          "    if (head.modifiers.sees(head.visibility, row, key)) return true;\n",
          "    if (row == 0 && head.modifiers.sees(head.visibility, row, key)) return true;\n", REPORTS,
