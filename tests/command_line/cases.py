@@ -227,10 +227,13 @@ case("simulate-set-takes-one", ["simulate", TOY, "--kernel", FA3_HALF, "--stabil
 for command in ("certify", "simulate"):
     case(f"{command}-set-help", [command, "--help"], 0, has=["One NAME=X"])
 # exponent.defined stands for two claims here: that of |mu| (limit 128) holds; the other is open, 0 or
-# 1 where the limit is 0, as a negative factor meets hidden scores of -inf.
+# 1 where the limit is 0, as a negative factor meets hidden scores of -inf. No row is run.
 certify("binding-claim-of-an-id-of-two", [ROPE, "--kernel", "hopper", "--policy", "online", "--scale",
-                                          "-0.125", "--heads", "*:0"], 3,
+                                          "-0.125", "--heads", "*:0", "--evaluate-rows", "0"], 3,
         has=["undecided", "online softmax: exponent.defined is 1, limit 0\n"])
+# a row that is run shows what it does: exp2(+inf)
+certify("refuted-by-execution", [ROPE, "--kernel", "hopper", "--policy", "online", "--scale", "-0.125",
+                                 "--heads", "*:0"], 1, has=["refuted: an execution fails, online-fa"])
 # log2(65504) = 15.9993 and 16.001 would both be printed as 16
 certify("digits-that-part-a-claim-from-its-limit",
         [TOY, "--kernel", FA3_HALF, "--policy", "fdpp", "--set", "a=-inf", "--set", "b=inf", "--set",

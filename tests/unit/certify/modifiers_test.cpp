@@ -215,7 +215,13 @@ TEST(Modifiers, SoftcapsThatFp32DoesNotHold) {
         return certify_head(head, kernel, options).verdict;
       };
       for (const char* cap : {"2^-151", "2^-140", "2^-127", "2^-1100", "2^128", "2^1100"}) {
-        EXPECT_EQ(verdict(cap), Verdict::undecided) << cap << " " << to_text(policy);
+        // `online` needs no table, and a row that is run shows the NaN: of a cap that is 0 or
+        // infinite in FP32, or of a scale over it that is, where they are divided
+        const std::string text = cap;
+        const bool held = text == "2^-127" || (text == "2^-140" && kernel.score.scale_before_store);
+        const bool shows = policy == Policy::online && !held;
+        EXPECT_EQ(verdict(cap), shows ? Verdict::refuted : Verdict::undecided)
+            << cap << " " << to_text(policy);
       }
       for (const char* cap : {"2^-20", "2^20"}) {
         EXPECT_EQ(verdict(cap), Verdict::certified) << cap << " " << to_text(policy);
