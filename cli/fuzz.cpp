@@ -14,6 +14,7 @@
 
 #include "certify/certificate.h"
 #include "cli/commands.h"
+#include "cli/free_choices.h"
 #include "cli/head_options.h"
 #include "cli/settings.h"
 #include "cli/table.h"
@@ -36,6 +37,7 @@ struct FuzzArguments {
   std::string known, kernel, stabilizer, policy, scale, scale_log2, eps, tolerance;
   std::string corpus, output = "findings", strategy = "full";
   std::vector<std::string> set, objectives, shapes, seeds;
+  FreeChoices choices;
   double seconds = 60;
   std::int64_t runs = 0;
   std::uint64_t seed = 1;
@@ -110,6 +112,7 @@ Hunt hunt_of(const FuzzArguments& a) {
                               a.eps.empty() ? 0x1p-10 : positive("--eps", a.eps));
     }
   }
+  h.target.how = simulation_options(a.choices, a.seed);
   if (!a.eps.empty()) h.target.eps = positive("--eps", a.eps);
   if (!a.tolerance.empty()) h.target.tolerance = positive("--tolerance", a.tolerance);
   if (!a.scale.empty() && !a.scale_log2.empty()) {
@@ -335,7 +338,9 @@ void run_fuzz(const FuzzArguments& a, int& exit_code) {
     };
   }
   interrupted = false;
-  const auto previous = std::signal(SIGINT, [](int) { interrupted = true; });
+  const auto stop = [](int) { interrupted = true; };
+  const auto previous = std::signal(SIGINT, stop);
+  std::signal(SIGXCPU, stop);  // a limit of processor time: what was found so far is reported
   Line line(h.target.name, a);
   options.progress = [&](const HuntProgress& p) {
     line.show(p);
@@ -391,6 +396,7 @@ void add_fuzz(CLI::App& app, int& exit_code) {
   command
       ->add_option("--shape", a.shapes, "NQxNKxD or NQxNKxDxDV of heads to start from, repeatable")
       ->allow_extra_args(false);
+  add_free_choices(*command, a.choices);
   command->add_option("--scale", a.scale, "Softmax scale (default 1/sqrt(d))");
   command->add_option("--scale-log2", a.scale_log2, "c of z = c <q, k>, in log2 units");
   command->add_option("--eps", a.eps, "Softmax mass that may be lost (default 2^-10)");

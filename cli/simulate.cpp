@@ -19,6 +19,7 @@
 #include "certify/certificate.h"
 #include "certify/clis_table.h"
 #include "cli/commands.h"
+#include "cli/free_choices.h"
 #include "cli/head_options.h"
 #include "cli/output_file.h"
 #include "cli/problem_options.h"
@@ -43,7 +44,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 struct SimulateArguments {
   std::vector<std::string> files, set;
   std::string kernel, stabilizer, rows, output, dump;
-  std::string order = "ascending", exp2 = "nearest", reciprocal = "nearest";
+  FreeChoices choices;
   std::uint64_t seed = 1;
   int threads = 0;
   bool events = false, json = false, list = false, no_gate = false;
@@ -52,39 +53,6 @@ struct SimulateArguments {
 };
 
 // --- Options as values
-
-template <class T>
-T choice_of(const std::string& option, const std::string& text,
-            const std::vector<std::pair<std::string, T>>& choices) {
-  std::string known;
-  for (const auto& [name, value] : choices) {
-    if (name == text) return value;
-    known += (known.empty() ? "" : ", ") + name;
-  }
-  throw InputError(
-      fmt::format("{}: found '{}', expected one of {}", option, printable(text), known));
-}
-
-UnitChoice unit_choice(const std::string& option, const std::string& text) {
-  return choice_of<UnitChoice>(option, text,
-                               {{"nearest", UnitChoice::nearest},
-                                {"lowest", UnitChoice::lowest},
-                                {"highest", UnitChoice::highest},
-                                {"random", UnitChoice::random}});
-}
-
-SimulationOptions simulation_options(const SimulateArguments& a) {
-  SimulationOptions options;
-  options.order = choice_of<FreeOrder>("--order", a.order,
-                                       {{"ascending", FreeOrder::ascending},
-                                        {"descending", FreeOrder::descending},
-                                        {"pairwise", FreeOrder::pairwise},
-                                        {"random", FreeOrder::random}});
-  options.exp2 = unit_choice("--exp2-choice", a.exp2);
-  options.reciprocal = unit_choice("--reciprocal-choice", a.reciprocal);
-  options.seed = a.seed;
-  return options;
-}
 
 std::vector<std::int64_t> rows_of(const SimulateArguments& a, const Head& head) {
   constexpr std::string_view sample = "sample:";
@@ -467,7 +435,7 @@ void print_settings(const std::vector<HeadRun>& runs, const KernelModel& kernel,
   const std::string set = parameters_text(parameters);
   std::fputs(fmt::format("kernel {} (machine {}), stabilizer {}{}, order {}, exp2 {}\n",
                          printable(kernel.name), printable(kernel.machine), a.stabilizer,
-                         set.empty() ? "" : " with " + set, a.order, a.exp2)
+                         set.empty() ? "" : " with " + set, a.choices.order, a.choices.exp2)
                  .c_str(),
              stdout);
 }
@@ -512,9 +480,9 @@ void print_json(const std::vector<HeadRun>& runs, const KernelModel& kernel,
                    {"kernel", {{"name", kernel.name}, {"sha256", digest(kernel)}}},
                    {"stabilizer", a.stabilizer},
                    {"parameters", Json::object()},
-                   {"order", a.order},
-                   {"exp2_choice", a.exp2},
-                   {"reciprocal_choice", a.reciprocal},
+                   {"order", a.choices.order},
+                   {"exp2_choice", a.choices.exp2},
+                   {"reciprocal_choice", a.choices.reciprocal},
                    {"seed", a.seed},
                    {"output_format", std::string(kernel.normalise.output.name)},
                    {"lse_base", to_text(kernel.lse.base)},
@@ -588,7 +556,7 @@ void compare(HeadRun& run, const SimulateArguments& a, const KernelModel& kernel
   find_failures(run, exact, kernel.normalise.output);
   run.stored = errors_of(run.result, run.rows, exact, kernel);
   const std::optional<AttentionProblem> multiplied =
-      multiplied_problem(stored, kernel, simulation_options(a));
+      multiplied_problem(stored, kernel, simulation_options(a.choices, a.seed));
   if (multiplied) {
     run.multiplied =
         errors_of(run.result, run.rows, enclosures(*multiplied, run.rows, options), kernel);
@@ -602,7 +570,7 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
         std::pair<std::string, const std::string&>{"--stabilizer", a.stabilizer}}) {
     if (text.empty()) throw InputError(option + " is required (see --help)");
   }
-  SimulationOptions options = simulation_options(a);
+  SimulationOptions options = simulation_options(a.choices, a.seed);
   options.events = a.events;
   const LoopParameters given = settings_of(a.set);
   refuse_settings_as_files(a.set, a.files);
@@ -714,9 +682,9 @@ void run_simulate(const SimulateArguments& a, int& exit_code) {
         {"kernel_sha256", digest(kernel)},
         {"stabilizer", a.stabilizer},
         {"parameters", parameters_text(given)},
-        {"order", a.order},
-        {"exp2_choice", a.exp2},
-        {"reciprocal_choice", a.reciprocal},
+        {"order", a.choices.order},
+        {"exp2_choice", a.choices.exp2},
+        {"reciprocal_choice", a.choices.reciprocal},
         {"seed", std::to_string(a.seed)},
         {"rows", rows_text(runs.front().rows)},
         {"lse_base", to_text(kernel.lse.base)},
@@ -760,17 +728,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--rows", a.rows, "Query rows, e.g. 0-63,100, or sample:N (by --seed)");
   add_head_options(*command, a.heads);
   add_problem_options(*command, a.problem);
-  command
-      ->add_option("--order", a.order,
-                   "Where the kernel's order is free: ascending, descending, pairwise or random")
-      ->capture_default_str();
-  command
-      ->add_option("--exp2-choice", a.exp2,
-                   "Which result a unit that promises an error bound gives: nearest, lowest, "
-                   "highest or random")
-      ->capture_default_str();
-  command->add_option("--reciprocal-choice", a.reciprocal, "The same for 1 / l")
-      ->capture_default_str();
+  add_free_choices(*command, a.choices);
   command->add_option("--seed", a.seed, "Of random choices and sampled rows")
       ->capture_default_str();
   command->add_flag("--events", a.events,

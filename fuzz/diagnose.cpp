@@ -189,6 +189,10 @@ class Judge {
   void decide() {
     const bool about_refusals = d_.objective == Objective::needless_fallback;
     const bool nan_wanted = d_.objective == Objective::swallowed_nan;
+    if (d_.objective == Objective::claim && target_.gate == GateChoice::certified &&
+        !all_finite(candidate_)) {
+      return certified_nan();
+    }
     if (!nan_wanted && !finite_where_seen()) {
       d_.verdict = "not looked at: a number that a row may see is NaN or infinite";
       return;
@@ -380,14 +384,37 @@ class Judge {
     return std::ldexp(1.0, f.emin <= fp32.emin ? f.emin : f.least_exponent());
   }
 
-  /// Values that cancel leave less than their weights' roundings: no row of zeros.
+  /// What roundings of one weight may amount to, relative: exponent, exp2, P. (e^y - 1 < y + y^2.)
+  double weight_rounding() const {
+    const double y = std::ldexp(128 * std::log(2.0), -kernel_.exponent.format.precision);
+    return y + y * y +
+           kernel_.exp2.max_error_ulps * std::ldexp(2.0, -kernel_.exp2.result.precision) +
+           std::ldexp(1.0, -kernel_.p.format.precision);
+  }
+  /// sum p |v| / l of a row's channels, from above.
+  std::vector<double> magnitudes(std::size_t i) const {
+    Candidate c = candidate_;
+    for (float& v : c.v) v = std::fabs(v);
+    const auto problem = multiplied_problem(
+        problem_of(c, kernel_.operand, target_.scale_of(c.shape)), kernel_, how());
+    const std::vector<std::int64_t> row = {static_cast<std::int64_t>(i)};
+    return enclosures(*problem, row, exact_options()).output_hi;
+  }
+
+  /// Two things that are no failure explain zeros: mass within eps that was lost, in both sums, and
+  /// values that cancel to less than the roundings of their weights.
   void zero_row() {
     for (std::size_t i = 0; i < sees_.size(); ++i) {
-      std::size_t c = 0;
-      if (!sees_[i] || !zero(i, c)) continue;
-      const double least = std::max(unavoidable(), target_.tolerance / 8 * largest_[i]);
-      if (!(error_of(0, i, c) > least)) continue;
-      return meet(i, static_cast<std::int64_t>(c), 0, error_of(0, i, c), 0);
+      std::size_t largest = 0;
+      if (!sees_[i] || !zero(i, largest)) continue;
+      const std::vector<double> whole = magnitudes(i);
+      for (std::size_t c = 0; c < dv_; ++c) {
+        const double error = error_of(0, i, c);
+        const double explained = 2 * target_.eps * largest_[i] + weight_rounding() * whole[c];
+        if (!(error > std::max(unavoidable(), explained))) continue;
+        meet(i, static_cast<std::int64_t>(c), 0, error, explained);
+      }
+      if (d_.met) return;
     }
   }
 
@@ -715,8 +742,29 @@ class Judge {
     return scores;
   }
 
+  /// A certificate says that all operands are finite.
+  void certified_nan() {
+    own_ = execute(target_, kernel_, candidate_, false);
+    d_.output = own_.run.output;
+    d_.lse = own_.run.lse;
+    take_report(*own_.report);
+    if (!own_.accepted || !own_.runs) return;
+    meet(0, -1, not_a_number, infinity, kernel_.operand.max_finite());
+    d_.row = -1;
+    d_.claim = "operand.finite";
+    d_.stage = "operand";
+  }
+
   void claim() {
     const HeadReport& report = *own_.report;
+    // "certified" says that the fixed path is taken
+    if (report.has_gate && !own_.run.gate) {
+      meet(0, -1, report.gate_value.hi(), infinity, report.gate_limit);
+      d_.row = -1;
+      d_.claim = "gate";
+      d_.stage = "gate";
+      return;
+    }
     const Head head = this->head();
     const auto violation = [&](const simulation::ClaimViolation& v) {
       // what is not finite is worse than any share

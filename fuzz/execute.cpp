@@ -241,6 +241,7 @@ const Observation& Executor::run(const Candidate& candidate, bool thorough) {
   seen_.gate_value = gate_value(candidate, with.marks);
   look(candidate, with, thorough);
   judge(candidate, with);
+  if (hunt_.target.gate == GateChoice::certified) only_if_certified(candidate, with, thorough);
   return seen_;
 }
 
@@ -272,14 +273,29 @@ void Executor::look(const Candidate& candidate, Prepared& with, bool thorough) {
     }
     return static_cast<const void*>(to.data());
   };
+  const bool certified = target.gate == GateChoice::certified;
+  own_gate_ = true;
+  output_difference_ = 0;
+  top_l_ = -HUGE_VAL;
+  if (certified && !seen_.finite) {  // whoever certifies that is wrong
+    look_at_claims(candidate, with);
+    seen_.gate = !seen_.refused;
+    return;
+  }
   if (with.table != nullptr) {
-    seen_.gate = seen_.finite && take_table(candidate, with);
+    seen_.gate = take_table(candidate, with);
     if (!seen_.gate) return;
   }
   const void *q = words(candidate.q, q_), *k = words(candidate.k, k_), *v = words(candidate.v, v_);
   const Simulated& run = with.kernel->run(q, k, v);
   ++simulations_;
   if (target.gate == GateChoice::own) seen_.gate = run.gate;
+  if (certified && with.table == nullptr) own_gate_ = run.gate;
+  if (!own_gate_) {
+    if (thorough) look_at_claims(candidate, with);
+    seen_.gate = thorough && !seen_.refused;
+    if (!seen_.gate) return;
+  }
   const bool refused_matters = wanted_[static_cast<std::size_t>(Objective::needless_fallback)];
   if (!seen_.gate && !refused_matters) return;
   const Simulated& twin = with.twin->run(q, k, v);
@@ -287,7 +303,7 @@ void Executor::look(const Candidate& candidate, Prepared& with, bool thorough) {
   look_at_rows(candidate, with, run, twin);
   if (!thorough || !seen_.gate || !seen_.finite) return;
   look_at_variants(candidate, with, run);
-  if (target.gate == GateChoice::certified) look_at_claims(candidate, with, run, twin);
+  if (certified) look_at_claims(candidate, with);
 }
 
 void Executor::look_at_rows(const Candidate& candidate, Prepared& with, const Simulated& run,
@@ -308,6 +324,7 @@ void Executor::look_at_rows(const Candidate& candidate, Prepared& with, const Si
     float worst = 0;
     if (numbers && twin_numbers) {
       for (std::size_t c = 0; c < dv; ++c) worst = std::max(worst, std::fabs(o[c] - t[c]));
+      output_difference_ = std::max(output_difference_, static_cast<double>(worst));
     }
     if (!numbers) {
       for (std::size_t c = 0; c < dv; ++c) {
@@ -337,6 +354,7 @@ void Executor::look_at_rows(const Candidate& candidate, Prepared& with, const Si
     if (!whole) continue;
     const double shift = static_cast<double>(run.shift[i]) * unit;
     const double log2_l = l > 0 ? std::log2(l) : l == 0 ? -1100.0 : HUGE_VAL;
+    top_l_ = std::max(top_l_, log2_l);
     const double in_frame = std::log2(twin_l) + twin_shift - shift;  // log2 of what l should be
     if (std::isfinite(in_frame)) {
       seen_.least_l = std::min(seen_.least_l, std::min(log2_l, in_frame));
@@ -395,30 +413,61 @@ void Executor::look_at_variants(const Candidate& candidate, Prepared& with, cons
   }
 }
 
-void Executor::look_at_claims(const Candidate& candidate, Prepared& with, const Simulated& run,
-                              const Simulated& twin) {
+void Executor::look_at_claims(const Candidate& candidate, Prepared& with) {
   const Target& target = hunt_.target;
-  const Head head = head_of(candidate, target.kernel.operand, target.scale_of(with.shape));
-  const HeadReport report = certify_head(head, target.kernel, target.certify_options());
-  seen_.gate = report.verdict == Verdict::certified;
-  if (!seen_.gate) return;
-  const auto dv = static_cast<std::size_t>(candidate.shape.value_channels);
+  const HeadReport report =
+      certify_head(head_of(candidate, target.kernel.operand, target.scale_of(with.shape)),
+                   target.kernel, target.certify_options());
+  seen_.refused = report.verdict != Verdict::certified;
+  seen_.short_of = std::clamp(-report.margin_bits, 0.0, 298.0);
+  if (!seen_.refused) look_at_claims(report, candidate.setting);
+}
+
+void Executor::look_at_claims(const HeadReport& report, const Setting& setting) {
   const auto use = [&](double log2_share) { seen_.claim = std::max(seen_.claim, log2_share); };
+  // a certificate says that the fixed path is taken, and of what
+  if (!own_gate_ || !seen_.finite) return use(certain);
+  const double reach = seen_.largest_score + std::fabs(seen_.top_exponent);
+  const double noise =
+      0x1p-13 + std::ldexp(reach, 1 - hunt_.target.kernel.exponent.format.precision);
   for (const Claim& c : report.claims) {
     if (c.reference != "multiplied") continue;
-    if (c.id == "l.range") use(seen_.largest_l - c.value.hi());
-    if (c.id == "l.nonzero") use(c.value.lo() - seen_.least_l);
-    if (c.id == "mass.lost" && seen_.lost > 0x1p-16) use(std::log2(seen_.lost / c.value.hi()));
-    if (c.id != "output.error") continue;
-    double worst = 0;
-    for (std::size_t i = 0; i < with.row_sees.size(); ++i) {
-      if (with.row_sees[i] == 0) continue;
-      for (std::size_t x = i * dv; x < (i + 1) * dv; ++x) {
-        worst = std::max(worst, std::fabs(static_cast<double>(run.output[x]) -
-                                          static_cast<double>(twin.output[x])));
-      }
+    const double value = c.value.hi();
+    // with a bias, a softcap or a sink the largest exponent of the row is not a score's
+    const bool scores_alone = setting.bias.empty() && !setting.softcap && !setting.sink;
+    if (c.id == "exponent.upper" && c.kind != LimitKind::none && scores_alone) {
+      use(seen_.top_exponent - value);
     }
-    if (worst > 0) use(std::log2(worst / c.value.hi()));
+    if (c.id == "l.range") use(std::max(top_l_, seen_.largest_l) - value);
+    if (c.id == "l.nonzero") use(c.value.lo() - seen_.least_l);
+    // of what l lacks, roundings of exponents explain some; claims of less are no guide
+    if (c.id == "mass.lost")
+      use(std::log2(std::max(0.0, seen_.lost - noise) / std::max(value, noise)));
+    if (c.id == "output.error" && output_difference_ > 0) {
+      use(std::log2(output_difference_ / value));
+    }
+  }
+}
+
+/// Any excess contradicts; the twin's own roundings are some 2^-20 bits.
+double Executor::claim_closeness() const {
+  return seen_.claim > 0x1p-20 ? certain : std::min(seen_.claim, -0x1p-20);
+}
+
+/// Behind a certificate only certified heads are suspects: the certifier is asked of those that
+/// look like one. What it refuses is the nearer the less it lacks.
+void Executor::only_if_certified(const Candidate& candidate, Prepared& with, bool asked) {
+  auto& close = seen_.closeness;
+  const auto suspect = [](double x) { return x >= 0; };
+  if (!seen_.gate || std::none_of(close.begin(), close.end(), suspect)) return;
+  if (!asked) look_at_claims(candidate, with);
+  if (!seen_.refused) {
+    const auto claim = static_cast<std::size_t>(Objective::claim);
+    if (wanted_[claim]) close[claim] = claim_closeness();
+    return;
+  }
+  for (double& x : close) {
+    if (suspect(x)) x = -1 - seen_.short_of;
   }
 }
 
@@ -457,6 +506,7 @@ void Executor::judge(const Candidate& candidate, const Prepared& with) {
     if (seen_.gate && wanted(Objective::swallowed_nan)) {
       set(Objective::swallowed_nan, seen_.nan || seen_.infinite ? -1 : certain);
     }
+    if (seen_.claim > 0) set(Objective::claim, seen_.claim);
   } else if (!seen_.gate) {
     // refused: the nearer the gate, the better
     const double far = -300 - (std::isfinite(beyond) ? std::clamp(beyond, 0.0, 1e6) : 1e6);
@@ -509,7 +559,7 @@ void Executor::judge(const Candidate& candidate, const Prepared& with) {
     set(Objective::padding, padding_ok ? std::log2(seen_.padding / tolerance) : -20);
     const bool ragged = candidate.shape.keys % kernel.tiles.keys != 0;
     set(Objective::backward, (ragged ? 0 : -500) - seen_.least_lse * log2e - 128);
-    set(Objective::claim, seen_.claim);
+    set(Objective::claim, claim_closeness());
     if (marks.gate_limit > 0 && wanted(Objective::gate_underestimate)) {
       const double gap = std::fabs(beyond) / marks.gate_limit;
       set(Objective::gate_underestimate, beyond > 0 ? 0x1p-6 : -std::log2(1 + gap * 0x1p20));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "certify/certify.h"
 #include "fuzz/candidate.h"
 #include "fuzz/objective.h"
 #include "fuzz/target.h"
@@ -37,6 +38,8 @@ struct Observation {
   double least_lse = HUGE_VAL;
   double variance = 0, padding = 0;  ///< of variants, if thorough: as `error`
   double claim = -HUGE_VAL;          ///< log2 of the largest share of a certified claim used
+  bool refused = false;              ///< asked, the certifier did not certify the head
+  double short_of = 0;               ///< by so many bits of margin
 
   /// How near an objective is, in bits or log2 units: a suspicion from 0 on. -infinity: not looked
   /// for, or not to be had here.
@@ -67,8 +70,10 @@ class Executor {
   void look_at_rows(const Candidate& candidate, Prepared& with, const Simulated& run,
                     const Simulated& twin);
   void look_at_variants(const Candidate& candidate, Prepared& with, const Simulated& run);
-  void look_at_claims(const Candidate& candidate, Prepared& with, const Simulated& run,
-                      const Simulated& twin);
+  void look_at_claims(const Candidate& candidate, Prepared& with);
+  void look_at_claims(const HeadReport& report, const Setting& setting);
+  double claim_closeness() const;
+  void only_if_certified(const Candidate& candidate, Prepared& with, bool asked);
   bool likely(const Landmarks& marks) const;
   void judge(const Candidate& candidate, const Prepared& with);
   bool take_table(const Candidate& candidate, Prepared& with);
@@ -82,6 +87,9 @@ class Executor {
   Observation seen_;
   std::vector<std::byte> q_, k_, v_;
   std::int64_t simulations_ = 0;
+  bool own_gate_ = true;          ///< what the kernel's own gate said, behind a certificate
+  double output_difference_ = 0;  ///< the largest of |o - twin's o|
+  double top_l_ = -HUGE_VAL;      ///< log2 of the largest l
 };
 
 }  // namespace headroom::fuzz

@@ -114,6 +114,13 @@ std::string failure(const Target& t, const Diagnosis& d) {
                                    : fmt::format("the visible key {} holds", d.key),
                          number(d.found));
     case Objective::claim:
+      if (d.claim == "operand.finite") {
+        return "The head is certified, and a number that a row may see is NaN or infinite.";
+      }
+      if (d.claim == "gate") {
+        return "The head is certified for the path behind the gate, which the kernel's own gate "
+               "refuses.";
+      }
       return fmt::format(
           "{}: the head is certified, and this execution contradicts the claim {}: "
           "it finds {}, where {} is all that is allowed.",

@@ -32,6 +32,8 @@ const std::vector<Generator>& generators() {
        uneven_parts},
       {"block-extremes", "tiles whose extremes come from different keys", block_extremes},
       {"hidden-key", "a key along the query among larger elements that point away", hidden_key},
+      {"swallowed-terms", "scores whose small terms the accumulator swallows or rounds up",
+       swallowed_terms},
       {"extreme-values", "V at the ends of its format, at the brink of sums, or below 1",
        extreme_values},
       {"tiny", "subnormals and zeros of both signs", tiny},

@@ -22,6 +22,7 @@
 #include "fuzz/generate.h"
 #include "fuzz/mutate.h"
 #include "fuzz/random.h"
+#include "fuzz/verdict_edge.h"
 #include "reference/input_error.h"
 
 namespace headroom::fuzz {
@@ -182,9 +183,13 @@ class Search {
       mutate(random, executor.landmarks(c.shape), hunt_.space, other == nullptr ? *parent : *other,
              c);
     }
-    if (hunt_.space.poison_visible && random.coin()) {
+    if (hunt_.space.poison_visible && random.chance(hunt_.sees_nan() ? 0.5 : 0x1p-6)) {
       std::vector<float>& numbers = *random.pick({&c.q, &c.k, &c.v});
       numbers[random.below(numbers.size())] = std::numeric_limits<float>::quiet_NaN();
+    }
+    if (hunt_.target.gate == GateChoice::certified && random.chance(0x1p-6)) {
+      aim_at_verdict(random, hunt_.target, c);
+      return;
     }
     const Landmarks& marks = executor.landmarks(c.shape);
     if (marks.gate_limit > 0 && random.chance(parent == nullptr ? 0.5 : 0.3)) {

@@ -56,6 +56,7 @@ Landmarks landmarks_of(const Target& target, const Shape& shape) {
                       flush_exponent(k.denominator.format, k.denominator.flush_to_zero)});
   m.emax = std::min({k.exp2.result.emax, k.denominator.format.emax, k.numerator.format.emax});
   m.largest_weight = std::log2(k.p.format.max_finite());
+  m.score_precision = k.score.accumulator.format.precision;
   m.key_block = k.tiles.keys;
   m.query_block = k.tiles.queries;
   m.parts = k.split.parts;
@@ -133,7 +134,7 @@ Hunt make_certified_hunt(const KernelModel& kernel, Policy policy,
   h.target.policy = policy;
   h.target.policy_parameters = parameters;
   h.target.eps = eps;
-  h.space.sinks = h.space.biases = h.space.softcaps = true;
+  h.space.sinks = h.space.biases = h.space.softcaps = h.space.poison_visible = true;
   h.objectives = {Objective::non_finite, Objective::zero_row,   Objective::inaccurate,
                   Objective::lost_mass,  Objective::absorption, Objective::wrong_lse,
                   Objective::padding,    Objective::claim};

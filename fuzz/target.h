@@ -1,6 +1,7 @@
 // What is hunted: a kernel, its stabilizer, the gate in front of it, and where to look.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,7 +54,7 @@ struct SearchSpace {
   bool biases = false, softcaps = false, sinks = false;
   /// NaN and infinities among hidden keys.
   bool poison = false;
-  /// NaN in a query or a visible key: for swallowed_nan alone.
+  /// NaN in a query or a visible key: for swallowed_nan; a little behind a certificate too.
   bool poison_visible = false;
 };
 
@@ -67,6 +68,7 @@ struct Landmarks {
   int flush = -126;             ///< L, the least of exp2's, P's and the accumulators'
   int emax = 127;               ///< of the narrowest accumulator
   double largest_weight = 127;  ///< log2 of P's largest finite number
+  int score_precision = 24;     ///< of the accumulator of scores, in bits
   int key_block = 128, query_block = 128, parts = 1;
   double threshold = 0;  ///< of a lazy rescale, log2 units; 0: none
   /// Scores in log2 units that mean something to this kernel: initial maxima, mask values,
@@ -84,6 +86,12 @@ struct Hunt {
   /// If not empty, only findings that begin with this event at this stage count.
   std::string event, stage;
   bool sound = false;  ///< nothing is to be found
+
+  /// Is NaN in a query or a visible key what is looked for?
+  bool sees_nan() const {
+    return std::find(objectives.begin(), objectives.end(), Objective::swallowed_nan) !=
+           objectives.end();
+  }
 };
 
 /// Known failures to be found again, and sound targets to be hunted in vain: `headroom fuzz

@@ -27,6 +27,7 @@ void aligned(Random& random, const Landmarks& marks, Candidate& c);
 void anti_aligned(Random& random, const Landmarks& marks, Candidate& c);
 void block_extremes(Random& random, const Landmarks& marks, Candidate& c);
 void hidden_key(Random& random, const Landmarks& marks, Candidate& c);
+void swallowed_terms(Random& random, const Landmarks& marks, Candidate& c);
 
 // numbers.cpp: where numbers lie in their formats, and heads like real ones
 void extreme_values(Random& random, const Landmarks& marks, Candidate& c);

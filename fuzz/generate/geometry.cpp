@@ -228,4 +228,35 @@ void hidden_key(Random& random, const Landmarks& marks, Candidate& c) {
   fill_values(random, marks, c);
 }
 
+/// One large product and small ones of half its ulp, a little less or more: the accumulator
+/// swallows each, or rounds each up to twice itself. Queries along the keys or with the large part
+/// against them; one channel that keys lack may lengthen the query.
+void swallowed_terms(Random& random, const Landmarks& marks, Candidate& c) {
+  zero(c);
+  const Format& format = marks.operand;
+  const Index d = c.shape.channels;
+  const bool longer = d >= 3 && random.coin();
+  const Index small = longer ? d - 2 : d - 1;
+  const double factor = marks.factor == 0 ? 1 : std::fabs(marks.factor);
+  const double raw = random.uniform(8, 250) / factor;  // the large product
+  const auto a = static_cast<double>(operand_number(format, raw));
+  if (!(a > 0)) return fill_values(random, marks, c);
+  const double ulp = two_to(exponent_of(static_cast<float>(a)) - marks.score_precision + 1);
+  const bool up = random.coin(), against = random.chance(up ? 0.25 : 0.75);
+  const double off = random.pick({0x1p-7, 0x1p-5, 0x1p-4, 0x1p-3, 0x1p-2});
+  const double t = std::sqrt(ulp / 2 * (up ? 1 + off : 1 - off) / a);
+  for (Index i = 0; i < c.shape.queries; ++i) {
+    c.query(i)[0] = 1;
+    for (Index ch = 1; ch <= small; ++ch) c.query(i)[ch] = operand_number(format, t);
+    if (longer) c.query(i)[d - 1] = operand_number(format, random.uniform(0, 3));
+  }
+  const bool all_alike = random.chance(0.7);
+  for (Index j = 0; j < c.shape.keys; ++j) {
+    const double size = all_alike || random.coin() ? 1 : random.uniform(0.25, 1);
+    c.key(j)[0] = operand_number(format, (against ? -a : a) * size);
+    for (Index ch = 1; ch <= small; ++ch) c.key(j)[ch] = operand_number(format, a * t * size);
+  }
+  fill_values(random, marks, c);
+}
+
 }  // namespace headroom::fuzz::generate

@@ -196,6 +196,8 @@ Setting make_setting(Random& random, const SearchSpace& space, const Landmarks& 
   if (space.biases && random.chance(often)) add_bias(random, marks, shape, s);
   if (space.softcaps && random.chance(often)) {
     s.softcap = random.pick({50.0, 30.0, 20.0, 1.0, 0.0625, 1000.0});
+    // constants that FP32 holds no longer
+    if (random.chance(0.1)) s.softcap = random.pick({0x1p-120, 0x1p-148, 0x1p120, 0x1p127});
   }
   if (space.sinks && random.chance(often)) {
     const double natural = pick_score(random, marks) * 0x1.62e42fefa39efp-1;

@@ -134,6 +134,28 @@ class Fuzz(unittest.TestCase):
         self.assertGreater(found["cells"], 0)
         self.assertEqual([p.name for p in (self.folder / "c").iterdir()], [corpus.name])
 
+    def test_a_limit_of_processor_time_ends_a_hunt_with_what_it_has(self):
+        limited = ["bash", "-c", 'ulimit -S -t 2; exec "$0" "$@"', PROGRAM, "fuzz", "--known",
+                   "clis-ieee-fp32", "--seconds", "0", "--json"]
+        done = subprocess.run(limited, cwd=self.folder, capture_output=True, text=True,
+                              timeout=300, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(done.stdout)["runs"], 0)
+
+    def test_executions_may_be_chosen(self):
+        (self.folder / "k.toml").write_text('name = "mine"\nmachine = "ieee-fp32"\n'
+                                            '[denominator]\naccumulator = "bf16"\norder = "any"\n')
+        text = []
+        for order in ("ascending", "pairwise"):
+            self.hunt("--kernel", "k.toml", "--stabilizer", "online-fa2", "--objective",
+                      "absorption", "--runs", "20480", "--seconds", "0", "--order", order,
+                      "--shape", "1x600x1", "--stop-at-find", "--no-shrink", "-o", order)
+            found = list(self.folder.glob(f"{order}/*.headroom"))
+            text.append(json.loads(found[0].read_text())["target"]["options"]["order"] if found
+                        else order)
+        self.assertEqual(text, ["ascending", "pairwise"])
+        self.assertIn("--order", self.refused("--known", "case-a", "--order", "sorted"))
+
     def test_findings_that_cannot_be_written_are_an_error(self):
         (self.folder / "taken").write_text("mine")
         done = run("fuzz", "--known", "case-c", "--runs", "4096", "--seconds", "0", "-o", "taken",

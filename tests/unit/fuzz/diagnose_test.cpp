@@ -73,6 +73,36 @@ TEST(Diagnose, RowsOfZeros) {
   EXPECT_EQ(f.exact_hi, 0.30078125);
 }
 
+/// One row of two keys that score the same: the output is the mean of the values.
+FailingHead cancelling(float first, float second, const Format& format, double eps) {
+  FailingHead f;
+  f.target.kernel = preset("ieee-fp32");
+  f.target.kernel.p.format = format;
+  f.target.stabilizer = "static-max";
+  f.target.parameters = {{"estimate", 200}};  // above all scores: every weight flushes
+  f.target.kernel.exp2.flush_to_zero = true;
+  f.target.kernel.normalise.guard = DenominatorGuard::zero_to_one;
+  f.target.eps = eps;
+  f.target.scale = Scale::base2(1);
+  f.candidate = head_of_rows(1, 1, {0}, {0, 0}, {first, second});
+  f.objective = Objective::zero_row;
+  return f;
+}
+
+// Zeros count where neither lost mass within eps nor the weights' roundings explain them: FP8
+// rounds by up to 2^-4 of sum p |v| / l, FP32 by next to nothing.
+TEST(Diagnose, ZerosThatAreExplained) {
+  EXPECT_TRUE(of(cancelling(1, 1, fp32, 0x1p-10)).met);
+  EXPECT_TRUE(of(cancelling(1, 1, e4m3fn, 0x1p-10)).met);
+  const float little = 1 - 0x1p-6F;  // output 2^-7, of values of 1
+  EXPECT_TRUE(of(cancelling(1, -little, fp32, 0x1p-10)).met);
+  EXPECT_FALSE(of(cancelling(1, -little, fp32, 0x1p-8)).met);
+  EXPECT_FALSE(of(cancelling(1, -little, e4m3fn, 0x1p-10)).met);
+  // nothing cancels: small beside the other value, but all that is there
+  EXPECT_TRUE(of(cancelling(1, -1 + 0x1p-3F, e4m3fn, 0x1p-10)).met);
+  EXPECT_FALSE(of(cancelling(1, -1, fp32, 0x1p-10)).met);
+}
+
 TEST(Diagnose, MergesInTheWrongBase) {
   // weights e^4 times larger in the second part: the exact output is 1 / (1 + e^4); base-2 LSEs
   // differ by 4 log2(e), read as natural: 1 / (1 + e^(4 log2 e)), off by 0.0149

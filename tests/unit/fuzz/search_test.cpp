@@ -10,6 +10,8 @@
 #include "fuzz/ascent.h"
 #include "fuzz/execute.h"
 #include "fuzz/hunt.h"
+#include "fuzz/mutate.h"
+#include "fuzz/verdict_edge.h"
 #include "reference/evaluate/ladder/ladder.h"
 #include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
@@ -156,6 +158,46 @@ TEST(FuzzHunt, StopsAtAFindAndAtItsRuns) {
   options.stop_at_find = false;
   options.strategy = Strategy::gaussian;
   EXPECT_EQ(hunt(catalogue_entry("case-a"), options).runs, 512);
+}
+
+// Certified as it is, and not with one of its matrices some ulps larger (V: or smaller).
+TEST(FuzzVerdict, IsAtTheEdgeOfTheCertificate) {
+  const auto certified = [](const Target& t, const Candidate& c) {
+    const Head head = head_of(c, t.kernel.operand, t.scale_of(c.shape));
+    return certify_head(head, t.kernel, t.certify_options()).verdict == Verdict::certified;
+  };
+  for (const char* name : {"clis-tpu7x", "clis-ieee-fp32"}) {
+    const Target& target = catalogue_entry(name).target;
+    int moved = 0;
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+      Random random(seed);
+      Candidate c = make_candidate({2, 12, 3, 1});
+      for (std::vector<float>* numbers : {&c.q, &c.k, &c.v}) {
+        for (float& x : *numbers) x = static_cast<float>(random.normal());
+      }
+      round_operands(c, target.kernel.operand);
+      const Candidate before = c;
+      if (!aim_at_verdict(random, target, c)) {
+        EXPECT_TRUE(c == before);
+        continue;
+      }
+      ++moved;
+      EXPECT_TRUE(certified(target, c)) << name << ' ' << seed;
+      bool refused = false;
+      for (const int which : {0, 1, 3}) {
+        for (const double by : {0.05, -0.05}) {
+          Candidate other = c;
+          Motion motion;
+          motion.by[which] = by;
+          move(motion, other);
+          round_operands(other, target.kernel.operand);
+          refused = refused || !certified(target, other);
+        }
+      }
+      EXPECT_TRUE(refused) << name << ' ' << seed;
+    }
+    EXPECT_GT(moved, 20) << name;
+  }
 }
 
 TEST(FuzzCatalogue, EveryEntryIsAKernelThatCanBeRun) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "fuzz/generate.h"
+#include "reference/format/convert.h"
 #include "reference/real/fp_environment.h"
 #include "tests/unit/fuzz/marks.h"
 
@@ -420,6 +421,27 @@ TEST(Structure, StoreEdgeAndResidual) {
                   })
                 .met,
             60);
+}
+
+// A BF16 sum, term by term, is off by more than half of what the small terms are: 32 of them move
+// the exact score by several bits.
+TEST(Structure, SwallowedTerms) {
+  Landmarks marks = test::all_marks()[4].marks;  // FP32 operands
+  marks.factor = 1;
+  marks.score_precision = bf16.precision;
+  int raised = 0, lowered = 0;
+  count("swallowed-terms", marks, {1, 8, 34, 1}, [&](const Candidate& c) {
+    double computed = 0;
+    for (std::int64_t ch = 0; ch < 34; ++ch) {
+      computed = round_to(bf16, computed + double{c.query(0)[ch]} * double{c.key(0)[ch]});
+    }
+    const double exact = scores_of(marks, c, 0)[0];
+    raised += computed - exact > 2 ? 1 : 0;
+    lowered += exact - computed > 2 ? 1 : 0;
+    return true;
+  });
+  EXPECT_GT(raised, 20);
+  EXPECT_GT(lowered, 20);
 }
 
 TEST(Structure, LikeRealHeads) {
