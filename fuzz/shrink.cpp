@@ -376,24 +376,26 @@ class Shrinker {
   }
 
   /// A sum stops growing at once where one weight is 1 and the others are half an ulp of 1 or a
-  /// little less: as many of them as make more than the tolerance.
-  Candidate one_and_tails(int precision) const {
-    const auto tails = static_cast<std::int64_t>(
-        std::ceil(std::ldexp(target_.tolerance / (1 - target_.tolerance), precision) * 1.125) + 1);
-    Candidate c = make_candidate({1, 1 + tails, 1, 1});
+  /// little less: as many of them as make more than the tolerance. Taken if those are fewer keys.
+  bool one_and_tails(int precision) {
+    if (!(target_.tolerance < 0.5)) return false;
+    const double share = target_.tolerance / (1 - target_.tolerance);
+    const double tails = std::ceil(std::ldexp(share, precision) * 1.125) + 1;
+    if (!(tails + 1 < static_cast<double>(best_.shape.keys))) return false;
+    Candidate c = make_candidate({1, 1 + static_cast<std::int64_t>(tails), 1, 1});
     const double factor = target_.scale_of(c.shape).log2_factor().hi();
+    if (!(std::fabs(factor) > 0)) return false;
     std::fill(c.q.begin(), c.q.end(), 1.0F);
     std::fill(c.v.begin(), c.v.end(), 1.0F);
     const double below = (precision + 0x1p-5) / factor;
     std::fill(c.k.begin() + 1, c.k.end(), operand_number(operand(), -below));
-    return c;
+    return take(std::move(c));
   }
 
   void fewer_keys() {
     if (objective_ == Objective::absorption) {
       for (const Accumulator* sum : {&target_.kernel.denominator, &target_.kernel.numerator}) {
-        Candidate c = one_and_tails(sum->format.precision);
-        if (c.shape.keys < best_.shape.keys && take(std::move(c))) break;
+        if (one_and_tails(sum->format.precision)) break;
       }
     }
     // every second, every third, ...: heads repeat themselves
