@@ -56,6 +56,11 @@ FINITE_MASK = kernel('[score]\nscale_before_store = false\n[mask]\nvalue = "-110
 MERGED = kernel('[split]\nparts = 2\nmerge = "lse"\nreads = "2"\n[lse]\nbase = "e"\n')
 UNFUSED = kernel('[score]\nscale_before_store = false\n')
 
+FP16_STORE = kernel('operand = "fp16"\n[score]\nstore = "fp16"\n')
+SEQUENTIAL_SUM = kernel('[denominator]\naccumulator = "bf16"\norder = "sequential"\n')
+ADDITIVE = kernel('operand = "bf16"\n[mask]\nform = "additive"\n'
+                  '[tiles]\nkeys = 8\npadding = "masked"\n')
+
 MANY_ROWS = shapes("96x16x4x1", "80x12x2x1", "72x8x2x1")
 ONE_ROW = shapes("1x8x2x1", "1x16x2x1", "1x16x4x2", "1x64x2x1")
 CLAIM = objectives("claim")
@@ -147,24 +152,45 @@ HUNTS = {
     "pass-centred-sum-without-error": [Hunt("clis", kernel("", "tpu7x"), CLAIM + ONE_ROW)],
     "pass-first-candidate-only": [Hunt("clis", BF16, CLAIM + ONE_ROW)],
     "branch-and-bound-stops-early": [Hunt("fixed-m", FLUSHING)],
+    "row-norm-lower-end-without-error": [Hunt("clis", PLAIN, CLAIM + ONE_ROW)],
+    "row-kernel-norm-never-below": [Hunt("clis", PLAIN, CLAIM + ONE_ROW)],
+    "row-kernel-norm-never-above": [Hunt("clis", PLAIN, CLAIM + ONE_ROW)],
+    "pass-sums-of-many-rows-without-fp32": [
+        Hunt("clis", BF16_FLUSHING, CLAIM + shapes("1x512x2x1", "1x2048x1x1"))],
+    "pass-key-sums-without-fp32": [
+        Hunt("clis", BF16_FLUSHING, CLAIM + shapes("1x512x2x1", "1x2048x1x1"))],
+    "pass-extremes-of-negative-rows": [Hunt("fixed-m", BF16)],
     "product-flush-over-the-largest-of-the-head": [
         Hunt("clis", FLUSHING_PRODUCTS, ["--tolerance", "2^-5"] + shapes("8x8x2x1", "16x16x4x1"))],
     "row-values-of-the-first-row": [
         Hunt("clis", FLUSHING_PRODUCTS, ["--tolerance", "2^-5"] + shapes("8x8x2x1", "16x16x4x1"))],
     "flushed-row-over-the-largest-of-the-head": [
         Hunt("fixed-m", FLUSHING_PRODUCTS, ["--tolerance", "2^-5"] + shapes("8x8x2x1", "16x16x4x1"))],
+    # executions and keys that nobody sees
+    "store-overflows-an-ulp-late": [Hunt("online", FP16_STORE)],
+    "sequential-sum-unrounded": [
+        Hunt("online", SEQUENTIAL_SUM, CLAIM + shapes("1x300x1x1", "1x520x1x1"))],
+    "unseen-keys-of-some-rows": [Hunt("fixed-m", MASKED, shapes("4x16x2x1", "8x24x4x1"))],
+    "unseen-keys-under-additive-masks": [
+        Hunt("fixed-m", ADDITIVE, shapes("4x16x2x1", "8x24x4x1"))],
+    "unguarded-window": [Hunt("online", UNFUSED, shapes("8x32x2x1", "16x64x4x1"))],
     "softcap-of-any-size": [Hunt("clis", FLUSHING), Hunt("online", PLAIN)],
 }
 
 SILENT = {}
 
 REPORTED = "a number that `certify --exact-rows` reports beside its bounds; no claim reads it"
+LANES = "what the vector simulation of a matrix unit computes; no bound"
 FILE = "memory of files; no bound"
 APART = {
     "least-radius-about-the-wrong-centre": REPORTED,
     "exact-maximum-of-hidden-keys": REPORTED,
     "run-across-tiles-forgotten": REPORTED,
     "output-error-without-its-premises": "gives a bound of the output where SAFE fails; such a head is not certified",
+    "matrix-unit-highest-exponent": LANES,
+    "matrix-unit-lowest-exponent": LANES,
+    "matrix-unit-sum-of-33-bits": LANES,
+    "matrix-unit-subnormal-operands": LANES,
     "pages-dropped-outside-the-mapping": FILE,
     "half-of-the-pages-kept": FILE,
     "split-parts-without-limit": "what a kernel file may say; no bound",
@@ -173,6 +199,10 @@ APART = {
 # The certifier's sources that read a changed header: compiled anew, all others as they are.
 READERS = {
     "reference/real/interval.h": ["certify/policy.cpp"],
+    "bounds/sequential_sum.h": ["certify/row_execution.cpp"],
+    "reference/model/passes/pass_loops.h": [
+        f"reference/model/passes/passes_{of}.cpp"
+        for of in ("portable", "avx2", "avx512", "avx512_bf16")],
     "certify/policy_parameters.h": ["certify/lazy_frames.cpp", "certify/online_path.cpp",
                                     "certify/path_head.cpp", "certify/path_rows.cpp"],
 }

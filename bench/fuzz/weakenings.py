@@ -7,7 +7,7 @@ For each mutation of tests/mutation/mutations.py that makes the certifier accept
 program of the build folder with that mutation alone, hunts where weakening_hunts.py says, on one
 thread, for at most --cap seconds of processor time, and replays what it finds in both programs. A
 weakening is broken if its own program reproduces the finding (the head is certified and wrong) and
-the unchanged one does not. --check only sees that the table names every mutation. Python 3 standard
+the unchanged one does not; `stopped`: an assertion of the program itself saw it. --check only sees that the table names every mutation. Python 3 standard
 library and ninja.
 """
 
@@ -117,8 +117,10 @@ def hunt(program, where, seed, seconds, folder):
                            "--stop-at-find", "--no-shrink", "--json", "-o", str(folder / "found")],
                           capture_output=True, text=True, check=False, preexec_fn=limits)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 1):
-        sys.exit(f"headroom fuzz gave {done.returncode}: {done.stderr}")
+    if done.returncode == 2:
+        sys.exit(f"headroom fuzz: {done.stderr}")
+    if done.returncode < 0:  # an assertion of the program itself
+        return done.stderr.strip().splitlines()[-1], 0.0
     return (json.loads(done.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
@@ -135,6 +137,8 @@ def outcome(original, program, name, seed, cap):
             break
         with tempfile.TemporaryDirectory() as temporary:
             told, seconds = hunt(program, where, seed, cap - used, pathlib.Path(temporary))
+            if isinstance(told, str):
+                return "stopped", f"{'':18}  {told[told.rfind('/') + 1:]}"
             used += seconds
             runs += told["runs"]
             near = [bits for bits in told["nearest"].values() if bits is not None]
