@@ -11,6 +11,7 @@ void add_check(CLI::App& app, int& exit_code);
 void add_exp2(CLI::App& app, int& exit_code);
 void add_fuzz(CLI::App& app, int& exit_code);
 void add_limits(CLI::App& app, int& exit_code);
+void add_new_stabilizer(CLI::App& app, int& exit_code);
 void add_reference(CLI::App& app, int& exit_code);
 void add_replay(CLI::App& app, int& exit_code);
 void add_shrink(CLI::App& app, int& exit_code);

@@ -26,6 +26,7 @@
 #include "reference/head/write.h"
 #include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
+#include "reference/stabilizer/plugin/plugin.h"
 
 namespace headroom::cli {
 namespace {
@@ -34,6 +35,7 @@ using Json = nlohmann::ordered_json;
 using namespace fuzz;  // NOLINT(google-build-using-namespace): the whole command is about it
 
 struct FuzzArguments {
+  std::string plugin;
   std::string known, kernel, stabilizer, policy, scale, scale_log2, eps, tolerance;
   std::string corpus, output = "findings", strategy = "full";
   std::vector<std::string> set, objectives, shapes, seeds;
@@ -89,11 +91,13 @@ Shape shape_of(const std::string& text) {
 }
 
 Hunt hunt_of(const FuzzArguments& a) {
-  const int ways =
-      (a.known.empty() ? 0 : 1) + (a.stabilizer.empty() ? 0 : 1) + (a.policy.empty() ? 0 : 1);
+  int ways = 0;
+  for (const std::string* way : {&a.known, &a.stabilizer, &a.policy, &a.plugin}) {
+    ways += way->empty() ? 0 : 1;
+  }
   if (ways != 1) {
     throw InputError("found " + std::to_string(ways) +
-                     " of --known, --stabilizer and --policy, expected one (see --help)");
+                     " of --known, --stabilizer, --policy and --plugin, expected one (see --help)");
   }
   Hunt h;
   if (!a.known.empty()) {
@@ -104,9 +108,11 @@ Hunt hunt_of(const FuzzArguments& a) {
     if (a.kernel.empty()) throw InputError("--kernel is required (a kernel file or a preset)");
     const KernelModel kernel = load_kernel(a.kernel);
     const LoopParameters given = settings_of(a.set);
-    if (!a.stabilizer.empty()) {
-      make_loop_stabilizer(a.stabilizer, given);  // an error names what is wrong
-      h = make_hunt(kernel, a.stabilizer, given, !a.no_gate);
+    const std::string stabilizer =
+        a.plugin.empty() ? a.stabilizer : load_plugin(a.plugin).loop.name;
+    if (!stabilizer.empty()) {
+      make_loop_stabilizer(stabilizer, given);  // an error names what is wrong
+      h = make_hunt(kernel, stabilizer, given, !a.no_gate);
     } else {
       h = make_certified_hunt(kernel, parse_policy(a.policy), {given.begin(), given.end()},
                               a.eps.empty() ? 0x1p-10 : positive("--eps", a.eps));
@@ -384,6 +390,8 @@ void add_fuzz(CLI::App& app, int& exit_code) {
   command->add_option("--kernel", a.kernel, "Kernel file (TOML) or preset name");
   command->add_option("--stabilizer", a.stabilizer,
                       "Hunt this rule, behind its own gate if it has one (simulate --list)");
+  command->add_option("--plugin", a.plugin,
+                      "Hunt a stabilizer of your own: a shared library (docs/plugins.md)");
   command->add_flag("--no-gate", a.no_gate, "Hunt it without its gate");
   command->add_option("--policy", a.policy,
                       "Hunt heads that `headroom certify --policy` certifies and that are wrong");
@@ -433,6 +441,7 @@ void add_fuzz(CLI::App& app, int& exit_code) {
       "      --kernel blackwell --objective saturation --stop-at-find\n"
       "  headroom fuzz --policy clis --kernel hopper --seconds 600 --corpus corpus\n"
       "  headroom fuzz --known case-b --seed 7\n"
+      "  headroom fuzz --plugin ./mine.so --kernel hopper\n"
       "Exit codes: 0 nothing was found; 1 something was; 2 bad input.\n"
       "Findings are replayed by `headroom replay`; docs/fuzz.md explains the search.");
   command->callback([=, &exit_code] { run_fuzz(*arguments, exit_code); });

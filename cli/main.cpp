@@ -85,6 +85,7 @@ int run(int argc, char** argv) {
   headroom::cli::add_exp2(app, exit_code);
   headroom::cli::add_fuzz(app, exit_code);
   headroom::cli::add_limits(app, exit_code);
+  headroom::cli::add_new_stabilizer(app, exit_code);
   headroom::cli::add_reference(app, exit_code);
   headroom::cli::add_replay(app, exit_code);
   headroom::cli::add_shrink(app, exit_code);

@@ -13,6 +13,7 @@
 #include "cli/table.h"
 #include "fuzz/finding.h"
 #include "reference/input_error.h"
+#include "reference/stabilizer/plugin/plugin.h"
 
 namespace headroom::cli {
 namespace {
@@ -21,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 struct ReplayArguments {
   std::vector<std::string> files;
+  std::string plugin;
   std::string test;
   int threads = 0;
   bool json = false;
@@ -92,6 +94,7 @@ void run_replay(const ReplayArguments& a, int& exit_code) {
   if (!a.test.empty() && a.files.size() != 1) {
     throw InputError(fmt::format("--test: found {} files, expected one", a.files.size()));
   }
+  if (!a.plugin.empty()) load_plugin(a.plugin);
   std::vector<Replayed> all;
   for (const std::string& file : a.files) all.push_back({file, fuzz::read_finding(file), {}});
   if (!a.test.empty()) {
@@ -124,6 +127,7 @@ void add_replay(CLI::App& app, int& exit_code) {
   command->add_option("findings", a.files, "Files that headroom fuzz or shrink wrote")->required();
   command->add_option("--test", a.test,
                       "Run nothing: print a test for your own suite, c++, pytorch or jax");
+  command->add_option("--plugin", a.plugin, "The library of a finding's plug-in");
   command->add_option("--threads", a.threads, "Worker threads (0: all cores)")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));

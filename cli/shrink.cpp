@@ -13,6 +13,7 @@
 #include "fuzz/shrink.h"
 #include "reference/head/write.h"
 #include "reference/input_error.h"
+#include "reference/stabilizer/plugin/plugin.h"
 
 namespace headroom::cli {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ShrinkArguments {
+  std::string plugin;
   std::string file, output;
   std::int64_t runs = 20000;
   bool json = false;
@@ -43,6 +45,7 @@ Json shape_json(const fuzz::Shape& s) {
 }
 
 void run_shrink(const ShrinkArguments& a, int& exit_code) {
+  if (!a.plugin.empty()) load_plugin(a.plugin);
   const fuzz::Finding finding = fuzz::read_finding(a.file);
   const std::string output = a.output.empty() ? default_output(a.file) : a.output;
   // only -o may name a file that is there
@@ -103,6 +106,7 @@ void add_shrink(CLI::App& app, int& exit_code) {
   command->add_option("-o,--output", a.output,
                       "Where the smaller finding goes (default: NAME.small.headroom beside it, if "
                       "there is no such file); may be the finding itself");
+  command->add_option("--plugin", a.plugin, "The library of a finding's plug-in");
   command->add_option("--runs", a.runs, "Diagnoses at most")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));

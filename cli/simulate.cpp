@@ -34,6 +34,7 @@
 #include "reference/input_error.h"
 #include "reference/model/kernel_file.h"
 #include "reference/stabilizer/loop/loop.h"
+#include "reference/stabilizer/plugin/plugin.h"
 
 namespace headroom::cli {
 namespace {
@@ -43,6 +44,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct SimulateArguments {
   std::vector<std::string> files, set;
+  std::string plugin;
   std::string kernel, stabilizer, rows, output, dump;
   FreeChoices choices;
   std::uint64_t seed = 1;
@@ -563,7 +565,13 @@ void compare(HeadRun& run, const SimulateArguments& a, const KernelModel& kernel
   }
 }
 
-void run_simulate(const SimulateArguments& a, int& exit_code) {
+void run_simulate(SimulateArguments a, int& exit_code) {
+  if (!a.plugin.empty()) {
+    if (!a.stabilizer.empty()) {
+      throw InputError("--plugin and --stabilizer: found both, expected one");
+    }
+    a.stabilizer = load_plugin(a.plugin).loop.name;
+  }
   if (a.list || a.stabilizer == "list") return print_list(a.json);
   for (const auto& [option, text] :
        {std::pair<std::string, const std::string&>{"--kernel", a.kernel},
@@ -719,6 +727,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--kernel", a.kernel, "Kernel file (TOML) or preset name");
   command->add_option("--stabilizer", a.stabilizer,
                       "The rule for mu inside the loop; `list` prints them all");
+  command->add_option("--plugin", a.plugin,
+                      "A stabilizer of your own: a shared library (docs/plugins.md)");
   command->add_flag("--list", a.list, "Print the stabilizers and their parameters");
   command
       ->add_option("--set", a.set,

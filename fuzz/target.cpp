@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "reference/model/kernel_file.h"
+#include "reference/stabilizer/plugin/plugin.h"
 
 namespace headroom::fuzz {
 namespace {
@@ -87,8 +88,9 @@ Hunt make_hunt(const KernelModel& kernel, const std::string& stabilizer,
   t.kernel = kernel;
   t.stabilizer = stabilizer;
   t.parameters = parameters;
-  const bool has_gate =
-      stabilizer == "fixed-m" || stabilizer == "fixed-m-n" || stabilizer == "clis-alg1";
+  const bool plugin = stabilizer.starts_with(plugin_prefix);
+  const bool has_gate = stabilizer == "fixed-m" || stabilizer == "fixed-m-n" ||
+                        stabilizer == "clis-alg1" || (plugin && find_plugin(stabilizer).has_gate);
   t.gate = gated && has_gate ? GateChoice::own : GateChoice::none;
   SearchSpace& s = h.space;
   const std::int64_t tile = kernel.tiles.keys;
@@ -106,10 +108,12 @@ Hunt make_hunt(const KernelModel& kernel, const std::string& stabilizer,
   // rules that know how a sink, a bias or a cap enters are those of online loops
   const bool online = stabilizer.starts_with("online") || stabilizer.starts_with("fa4") ||
                       stabilizer == "lazy-wave";
-  s.sinks = online;
+  s.sinks = online || (plugin && find_plugin(stabilizer).starts_at_sink);
   s.biases = online && kernel.score.scale_before_store;
   for (const Objective o : all_objectives()) {
     if (o == Objective::claim || o == Objective::saturation) continue;
+    // what the exact gate of a plug-in would be, nobody knows
+    if (plugin && o == Objective::gate_underestimate) continue;
     const bool about_gate = o == Objective::gate_underestimate || o == Objective::needless_fallback;
     if (about_gate && t.gate != GateChoice::own) continue;
     if (o == Objective::padding && kernel.tiles.padding == Padding::zero_keys) continue;

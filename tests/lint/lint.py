@@ -79,6 +79,10 @@ def headers(root):
         if name.suffix != ".h":
             continue
         text = (root / name).read_text()
+        if re.match(r"/\*\n \* \w[^\n]*\.h: ", text):  # C, for compilers of others: a guard
+            if not re.search(r"^#ifndef (\w+_H)\n#define \1$", text, re.M):
+                yield f"{name}:1: no include guard"
+            continue
         if not text.startswith("// "):
             yield f"{name}:1: the first line is not a comment that says what the header is"
         if "\n#pragma once\n" not in text:

@@ -6,6 +6,7 @@
 
 #include "reference/input_error.h"
 #include "reference/stabilizer/loop/families.h"
+#include "reference/stabilizer/plugin/plugin.h"
 
 namespace headroom {
 namespace {
@@ -79,6 +80,7 @@ const std::vector<LoopDescription>& loop_stabilizers() {
 
 std::unique_ptr<LoopStabilizer> make_loop_stabilizer(const std::string& name,
                                                      const LoopParameters& parameters) {
+  if (name.starts_with(plugin_prefix)) return make_plugin_loop(name, parameters);
   const LoopEntry& entry = find_entry(name);
   LoopParameters complete;
   for (const LoopEntry::Parameter& parameter : entry.parameters) {

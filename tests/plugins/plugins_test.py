@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Plug-ins as their authors meet them: planted mistakes are found, wrong libraries refused.
+
+    plugins_test.py PROGRAM PLUGINS      Python 3 standard library only
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = str(pathlib.Path(sys.argv[1]).resolve())
+PLUGINS = pathlib.Path(sys.argv[2]).resolve()
+
+WRONG_OUTPUTS = ("non-finite", "zero-row", "inaccurate", "lost-mass", "saturation", "wrong-lse",
+                 "tiling", "partition", "backward", "absorption")
+
+
+class Plugins(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+        self.addCleanup(self.temporary.cleanup)
+
+    def run_program(self, *arguments, timeout=200):
+        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder,
+                              capture_output=True, text=True, timeout=timeout, check=False)
+
+    def plugin(self, name):
+        return str(PLUGINS / f"{name}.so")
+
+    def hunt(self, name, *arguments):
+        done = self.run_program("fuzz", "--plugin", self.plugin(name), "--seconds", "60", "--json",
+                                *arguments)
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        return json.loads(done.stdout)["findings"]
+
+    def found(self, name, *arguments, objectives=WRONG_OUTPUTS, kernel="ieee-fp32"):
+        found = self.hunt(name, "--kernel", kernel, "--stop-at-find", *arguments)
+        self.assertTrue(found, f"{name}: nothing was found")
+        self.assertIn(found[0]["objective"], objectives, found[0])
+        self.assertIn("plugin:planted", json.loads(
+            (self.folder / found[0]["file"]).read_text())["target"]["stabilizer"])
+        again = self.run_program("replay", found[0]["file"], "--plugin", self.plugin(name))
+        self.assertEqual(again.returncode, 1, again.stdout + again.stderr)
+        return found[0]
+
+    def test_an_off_by_one_tile(self):
+        self.found("off-by-one-tile")
+
+    def test_a_stale_maximum(self):
+        self.found("stale-maximum")
+
+    def test_a_lost_residual(self):
+        self.found("lost-residual")
+
+    def test_a_gate_that_forgets_flushing(self):
+        self.found("no-flush", kernel="tpu7x")
+
+    def test_a_nan_that_the_maximum_drops(self):
+        self.found("dropped-nan", "--objective", "swallowed-nan", kernel="blackwell",
+                   objectives=("swallowed-nan",))
+
+    def test_a_wrong_last_block(self):
+        self.found("wrong-last-block")
+
+    def test_a_mended_plug_in_does_not_reproduce(self):
+        first = self.found("stale-maximum")
+        other = self.run_program("replay", first["file"])
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("--plugin", other.stderr)
+        self.assertEqual(other.stderr.count("\n"), 1, other.stderr)
+
+    def test_a_good_plug_in_survives(self):
+        done = self.run_program("fuzz", "--plugin", self.plugin("online"), "--kernel", "ieee-fp32",
+                                "--objective", "non-finite", "--objective", "zero-row", "--runs",
+                                "4096", "--seconds", "0", "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_what_breaks_the_interface_is_one_line(self):
+        for name, text in (("no-entry", "headroom_stabilizer_entry"), ("other-abi", "version 1000"),
+                           ("bad-name", "a name of two lines"), ("refuses", "init returned 1"),
+                           ("answers-two", "gate answered 2"), ("nothing-there", "No such file")):
+            done = self.run_program("fuzz", "--plugin", self.plugin(name), "--kernel", "hopper",
+                                    "--runs", "512", "--seconds", "0")
+            self.assertEqual(done.returncode, 2, name + done.stdout)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn(text, done.stderr)
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_a_new_stabilizer_is_built_and_hunted_at_once(self):
+        done = self.run_program("new-stabilizer", "mine", "--seconds", "2", "--kernel",
+                                "ieee-fp32")
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        self.assertIn("heads/s", done.stdout)
+        self.assertTrue((self.folder / "mine" / "mine.so").exists())
+        again = self.run_program("new-stabilizer", "mine")
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("nothing is replaced", again.stderr)
+        self.assertEqual(self.run_program("new-stabilizer", "../mine").returncode, 2)
+        if shutil.which("make"):
+            made = subprocess.run(["make", "-B", "-C", "mine"], cwd=self.folder,
+                                  capture_output=True, check=False, text=True)
+            self.assertEqual(made.returncode, 0, made.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
