@@ -90,7 +90,7 @@ void repair(Candidate& c) {
   for (float& b : s.bias) {
     if (std::isnan(b) || b == HUGE_VALF) b = 0;
   }
-  if (s.softcap && !(*s.softcap >= 0x1p-20 && *s.softcap <= 0x1p20)) s.softcap.reset();
+  if (s.softcap && !(*s.softcap >= 0x1p-149 && *s.softcap <= 0x1p127)) s.softcap.reset();
   if (s.sink && !std::isfinite(*s.sink)) s.sink.reset();
 }
 

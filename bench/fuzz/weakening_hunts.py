@@ -152,14 +152,6 @@ HUNTS = {
     "pass-centred-sum-without-error": [Hunt("clis", kernel("", "tpu7x"), CLAIM + ONE_ROW)],
     "pass-first-candidate-only": [Hunt("clis", BF16, CLAIM + ONE_ROW)],
     "branch-and-bound-stops-early": [Hunt("fixed-m", FLUSHING)],
-    "row-norm-lower-end-without-error": [Hunt("clis", PLAIN, CLAIM + ONE_ROW)],
-    "row-kernel-norm-never-below": [Hunt("clis", PLAIN, CLAIM + ONE_ROW)],
-    "row-kernel-norm-never-above": [Hunt("clis", PLAIN, CLAIM + ONE_ROW)],
-    "pass-sums-of-many-rows-without-fp32": [
-        Hunt("clis", BF16_FLUSHING, CLAIM + shapes("1x512x2x1", "1x2048x1x1"))],
-    "pass-key-sums-without-fp32": [
-        Hunt("clis", BF16_FLUSHING, CLAIM + shapes("1x512x2x1", "1x2048x1x1"))],
-    "pass-extremes-of-negative-rows": [Hunt("fixed-m", BF16)],
     "product-flush-over-the-largest-of-the-head": [
         Hunt("clis", FLUSHING_PRODUCTS, ["--tolerance", "2^-5"] + shapes("8x8x2x1", "16x16x4x1"))],
     "row-values-of-the-first-row": [
@@ -187,6 +179,7 @@ APART = {
     "exact-maximum-of-hidden-keys": REPORTED,
     "run-across-tiles-forgotten": REPORTED,
     "output-error-without-its-premises": "gives a bound of the output where SAFE fails; such a head is not certified",
+    "a-theorem-for-any-verdict": "says of heads that are not certified which theorem is about them",
     "matrix-unit-highest-exponent": LANES,
     "matrix-unit-lowest-exponent": LANES,
     "matrix-unit-sum-of-33-bits": LANES,

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "fuzz/diagnose.h"
 #include "fuzz/random.h"
@@ -152,6 +154,24 @@ TEST(Diagnose, TheBackwardPass) {
   EXPECT_EQ(d.key, 12);
   EXPECT_TRUE(std::isinf(d.found));
   EXPECT_EQ(d.stage, "backward");
+}
+
+TEST(Diagnose, ACertificateMayIgnoreKeysThatNoRowSees) {
+  Target target;
+  target.kernel = preset("ieee-fp32");
+  target.gate = GateChoice::certified;
+  target.policy = Policy::online;
+  target.stabilizer = "online";
+  Setting apart;
+  apart.query_segments = {0};
+  apart.key_segments = {0, 1};
+  Candidate c = make_candidate({1, 2, 1, 1}, apart);
+  c.k[1] = std::numeric_limits<float>::quiet_NaN();
+  const Diagnosis d = diagnose(target, c, Objective::claim);
+  EXPECT_FALSE(d.met);
+  EXPECT_NE(d.verdict.find("no row sees"), std::string::npos) << d.verdict;
+  std::swap(c.k[0], c.k[1]);  // seen, and not certified
+  EXPECT_FALSE(diagnose(target, c, Objective::claim).met);
 }
 
 TEST(Diagnose, NumbersOutOfNaN) {
