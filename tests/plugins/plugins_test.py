@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plug-ins as their authors meet them: planted mistakes are found, wrong libraries refused.
 
-    plugins_test.py PROGRAM PLUGINS      Python 3 standard library only
+    plugins_test.py PROGRAM PLUGINS ROOT      Python 3 standard library only
 """
 
 import json
@@ -14,6 +14,7 @@ import unittest
 
 PROGRAM = str(pathlib.Path(sys.argv[1]).resolve())
 PLUGINS = pathlib.Path(sys.argv[2]).resolve()
+EXAMPLES = pathlib.Path(sys.argv[3]).resolve() / "examples"
 
 WRONG_OUTPUTS = ("non-finite", "zero-row", "inaccurate", "lost-mass", "saturation", "wrong-lse",
                  "tiling", "partition", "backward", "absorption")
@@ -97,6 +98,26 @@ class Plugins(unittest.TestCase):
             self.assertEqual(done.returncode, 2, name + done.stdout)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(text, done.stderr)
+
+    def output(self, *rule):
+        """The bytes of the tensors that a stabilizer gives on the bundled head."""
+        head = EXAMPLES / "heads" / "one_sided_gate_bf16.safetensors"
+        done = self.run_program("simulate", head, "--kernel", "hopper", *rule, "-o",
+                                "out.safetensors")
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        raw = (self.folder / "out.safetensors").read_bytes()
+        return raw[8 + int.from_bytes(raw[:8], "little"):]
+
+    def test_the_examples_in_c_and_rust_give_the_bits_of_the_built_in_rule(self):
+        built_in = self.output("--stabilizer", "online-fa2")
+        self.assertEqual(self.output("--plugin", self.plugin("online")), built_in)
+        if shutil.which("rustc") is None:
+            self.skipTest("no Rust compiler: the example in C was compared")
+        made = subprocess.run(["rustc", "--edition", "2021", "--crate-type", "cdylib", "-O", "-o",
+                               "online_rs.so", EXAMPLES / "plugins" / "online.rs"],
+                              cwd=self.folder, capture_output=True, check=False, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(self.output("--plugin", "online_rs.so"), built_in)
 
     @unittest.skipUnless(shutil.which("cc"), "no C compiler")
     def test_a_new_stabilizer_is_built_and_hunted_at_once(self):
