@@ -23,9 +23,9 @@
  *
  * Several heads may be under way in several threads, each with its own state: callbacks must not
  * keep anything in global variables. They may write to the state and to the arrays of a decision,
- * nowhere else: out-of-bounds writes are reported as such. The floating-point environment is round
- * to nearest without flushing, and has to be that again at return: link without -ffast-math, which
- * turns flushing on for the whole process.
+ * nowhere else: what is written just past either end is reported. The floating-point environment is
+ * round to nearest without flushing, and has to be that again at return: link without -ffast-math,
+ * which turns flushing on for the whole process.
  *
  * The layout of every struct is fixed for one HEADROOM_STABILIZER_ABI. What a later minor version
  * adds comes at the end of a struct, and its `size` tells.

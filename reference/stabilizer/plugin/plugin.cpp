@@ -6,7 +6,6 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +13,6 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
-#include <optional>
 
 #include "reference/head/small_file.h"
 #include "reference/real/fp_environment.h"
